@@ -1,0 +1,48 @@
+# Every target sets itself up in .venv; all it needs is Python 3.11 or newer and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check pytest soak bench format clean
+
+help: ## what you can do here
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+demo: $(VENV)/.ready ## a short simulation: every policy in the paper's world, and its table
+	$(BIN)/pricemesh simulate --rounds 400 --seeds 5 --plot demo.png
+
+test: check pytest ## everything that must hold: style, types, layers, tests
+
+check: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+pytest: $(VENV)/.ready
+	$(BIN)/pytest -m "not slow"
+
+soak: $(VENV)/.ready ## the long tests
+	$(BIN)/pytest -m slow
+
+bench: $(VENV)/.bench ## what a score costs, as ratios to named baselines
+	$(BIN)/python -m benchmarks.core
+
+format: $(VENV)/.ready ## mend style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what these targets made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis demo.png
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "pricemesh needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""What things cost, as ratios to named baselines measured in the same run."""

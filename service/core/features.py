@@ -1,0 +1,82 @@
+"""Named features to vectors: the one place where a context's names, order and bounds are known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+
+from service.core.arrays import Array
+from service.errors import InvalidContext, InvalidParameter
+
+
+@dataclass(frozen=True)
+class Feature:
+    name: str
+    min: float = -inf
+    max: float = inf
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise InvalidParameter("a feature needs a name")
+        if not self.min < self.max:
+            raise InvalidParameter(f"feature {self.name!r}: min {self.min} must be below max {self.max}")
+
+
+@dataclass(frozen=True)
+class FeatureSpace:
+    """The features of a city: shared ones first, in the order they were declared."""
+
+    shared: tuple[Feature, ...]
+    local: tuple[Feature, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.shared:
+            raise InvalidParameter("declare at least one shared feature: cities learn together by it")
+        for part, features in (("shared", self.shared), ("local", self.local)):
+            names = [feature.name for feature in features]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise InvalidParameter(f"{part} features declared twice: {', '.join(twice)}")
+
+    def vector(self, shared: Mapping[str, Any], local: Mapping[str, Any]) -> Array:
+        """x = [x_c, x_s]; every fault of the context is named in one error."""
+        faults: list[str] = []
+        values = [
+            *_read("shared", self.shared, shared, faults),
+            *_read("local", self.local, local, faults),
+        ]
+        if faults:
+            raise InvalidContext("; ".join(faults))
+        return np.array(values)
+
+    def named(self, x: Array) -> dict[str, dict[str, float]]:
+        """The context that `vector` made x from."""
+        values = x.tolist()
+        return {
+            "shared": dict(zip((f.name for f in self.shared), values, strict=False)),
+            "local": dict(zip((f.name for f in self.local), values[len(self.shared) :], strict=True)),
+        }
+
+
+def _read(
+    part: str, features: tuple[Feature, ...], given: Mapping[str, Any], faults: list[str]
+) -> list[float]:
+    known = {feature.name for feature in features}
+    faults += [f"{part}.{name}: unknown feature" for name in given if name not in known]
+    values = []
+    for feature in features:
+        value = given.get(feature.name)
+        at = f"{part}.{feature.name}"
+        if feature.name not in given:
+            faults.append(f"{at}: missing")
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            faults.append(f"{at}: must be a number, not {value!r}")
+        elif not isfinite(value):
+            faults.append(f"{at}: must be finite, not {value!r}")
+        elif not feature.min <= value <= feature.max:
+            faults.append(f"{at}: {value!r} is outside [{feature.min:g}, {feature.max:g}]")
+        else:
+            values.append(float(value))
+    return values

@@ -1,0 +1,124 @@
+"""The verbs every learner has: score a context, learn a reward, summarise, absorb a group's summaries.
+
+A learner holds one city (batch `()`) or many of the same group structure (batch `(..., n)`: any
+leading axes such as seeds and groups, then the n cities of a group). The same code serves both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from service.core.arrays import Array, checked_arm, checked_context, checked_reward, positive
+from service.core.ridge import Index
+from service.core.summary import Field, Layout, Parts, Summary
+from service.core.ucb import Score
+from service.errors import InvalidParameter
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many arms, shared features c and local features s, and which batch of cities."""
+
+    arms: int
+    shared: int
+    local: int
+    batch: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.arms < 1 or self.shared < 1 or self.local < 0:
+            raise InvalidParameter(
+                "a learner needs at least one arm, one shared feature and no negative number of "
+                f"local ones, not {self.arms}, {self.shared} and {self.local}"
+            )
+
+    @property
+    def dim(self) -> int:
+        return self.shared + self.local
+
+    @property
+    def alone(self) -> bool:
+        return self.batch == ()
+
+
+class Learner:
+    """What all learners have in common: the checks, and where a city's chosen arm lies in the arrays."""
+
+    fields: ClassVar[tuple[Field, ...]] = ()
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.layout = Layout(shape.arms, shape.shared, self.fields)
+        self._context_shape = (*shape.batch, shape.dim)
+        # How much each city of the group counts since the last absorb, and who they are: (..., K, J)
+        # where all receivers weigh alike, else (..., K, I, J), receiver first.
+        self.weights: Array = np.ones((*shape.batch[:-1], shape.arms, 1))
+        self.origins: tuple[str, ...] | None = None
+        self._rows: Index = tuple(np.indices(shape.batch, sparse=True)) if shape.batch else ()
+        # Where in a group's summaries this learner's cities stand: first, or all of them.
+        self._receivers = slice(0, 1) if shape.alone else slice(None)
+
+    def score(self, x: Any) -> Score:
+        """Every arm's estimate and radius for the context x (..., d)."""
+        return self._score(checked_context(x, self._context_shape))
+
+    def learn(self, x: Any, arm: Any, reward: Any) -> None:
+        """Take in the reward of `arm` for the context x, in every city of the batch."""
+        batch = self.shape.batch
+        checked = checked_context(x, self._context_shape)
+        value = checked_reward(reward, batch)
+        at = (*self._rows, checked_arm(arm, self.shape.arms, batch))
+        self._learn(at, checked, value)
+
+    def summarise(self) -> Parts:
+        """What peers need to know: arrays that start with (..., K), named as in `fields`."""
+        return {}
+
+    def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
+        """Take in the newest summaries of the whole group, stacked before the arms: (..., J, K, ...).
+
+        A learner of one city finds its own summary first and its peers' after it; `origins` names
+        them, so that peers may come and go. A batch is itself the group.
+        """
+
+    def numbers(self) -> Array:
+        """The summary as it travels: (..., layout.size)."""
+        return self.layout.pack(self.summarise())
+
+    def absorb_held(self, city: str, held: Mapping[str, Summary]) -> None:
+        """Absorb the newest summaries that this one city holds; its own comes from the learner itself.
+        The order in which they arrived leaves no trace."""
+        peers = [held[origin] for origin in sorted(held) if origin != city]
+        stack = np.stack([self.numbers(), *(peer.numbers for peer in peers)])
+        self.absorb(self.layout.unpack(stack), (city, *(peer.origin for peer in peers)))
+
+    def _score(self, x: Array) -> Score:
+        raise NotImplementedError
+
+    def _learn(self, at: Index, x: Array, reward: Array) -> None:
+        raise NotImplementedError
+
+    def _per_city(self, folded: Array) -> Array:
+        """(..., I, K, ...) of the receivers as this learner's own batch: (..., K, ...)."""
+        return folded[0] if self.shape.alone else folded
+
+
+class Policy(Protocol):
+    """A policy is its parameters, checked; it makes learners."""
+
+    name: ClassVar[str]
+
+    def learner(self, shape: Shape) -> Learner: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RidgeParameters:
+    """Exploration and regularisation, which all ridge policies have."""
+
+    alpha: float = 1.0
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("alpha", self.alpha)
+        positive("ridge", self.ridge)

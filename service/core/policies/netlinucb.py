@@ -1,0 +1,90 @@
+"""NetLinUCB (paper, Definition 1): shared estimates averaged over the group with adaptive weights.
+
+estimate = x_c' sum_j omega_ji theta_j,c + x_s' theta_i,s;
+radius^2 = alpha^2 (sum_j omega_ji^2 x_c' V_j x_c + x_s' U_i x_s).
+`split` marginal: V, U are blocks of W^-1; block: inverses of the blocks W_cc and W_ss, as printed.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from service.core.arrays import Array, one_of
+from service.core.policies.learner import RidgeParameters, Shape
+from service.core.policies.weighted import WeightedLearner, WeightedParameters
+from service.core.ridge import Index, Ridge
+from service.core.summary import Field, Parts
+from service.core.ucb import Score, score_dense
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetLinUcb(RidgeParameters, WeightedParameters):
+    name: ClassVar[str] = "netlinucb"
+    split: Literal["marginal", "block"] = "marginal"
+
+    def __post_init__(self) -> None:
+        RidgeParameters.__post_init__(self)
+        WeightedParameters.__post_init__(self)
+        one_of("split", self.split, ("marginal", "block"))
+
+    def learner(self, shape: Shape) -> "NetLinUcbLearner":
+        return NetLinUcbLearner(self, shape)
+
+
+class NetLinUcbLearner(WeightedLearner):
+    fields = (
+        Field("theta", 1),
+        Field("covariance", 2),
+        Field("count", 0),
+        Field("context", 1, per_arm=False),
+    )
+
+    def __init__(self, policy: NetLinUcb, shape: Shape) -> None:
+        super().__init__(policy, shape, (shape.shared, shape.shared))
+        self.policy = policy
+        dims = (shape.dim,) if policy.split == "marginal" else (shape.shared, shape.local)
+        # One regression on the whole context, or one on its shared and one on its local part.
+        self.own = [Ridge.fresh(shape.batch, shape.arms, dim, policy.ridge) for dim in dims]
+        self.theta = np.zeros((*shape.batch, shape.arms, shape.dim))
+        self.covariance = np.zeros((*shape.batch, shape.arms, shape.dim, shape.dim))
+        self._believe((...,))
+
+    def _score(self, x: Array) -> Score:
+        return score_dense(self.theta, self.covariance, x, self.policy.alpha)
+
+    def _learn(self, at: Index, x: Array, reward: Array) -> None:
+        start = 0
+        for ridge in self.own:
+            end = start + ridge.theta.shape[-1]
+            ridge.learn(at, x[..., start:end], reward)
+            start = end
+        self._remember(x)
+        self._believe(at)
+
+    def summarise(self) -> Parts:
+        c, shared = self.shape.shared, self.own[0]
+        return {
+            "theta": shared.theta[..., :c],
+            "covariance": shared.inverse[..., :c, :c],
+            "count": shared.count,
+            "context": self.context,
+        }
+
+    def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
+        self._fold(group, origins, group["theta"], group["covariance"])
+        self._believe((...,))
+
+    def _believe(self, at: Index) -> None:
+        """Own estimate and covariance plus the peers' share, for the arms that `at` picks."""
+        c, shared, local = self.shape.shared, self.own[0], self.own[-1]
+        first = c if len(self.own) == 1 else 0  # where the local part starts in its regression
+        weight = self._own_weight[at]
+        theta, covariance = self.theta[at], self.covariance[at]
+        theta[..., :c] = self._peers_theta[at] + weight[..., None] * shared.theta[at][..., :c]
+        theta[..., c:] = local.theta[at][..., first:]
+        own = (weight * weight)[..., None, None] * shared.inverse[at][..., :c, :c]
+        covariance[..., :c, :c] = self._peers_variance[at] + own
+        covariance[..., c:, c:] = local.inverse[at][..., first:, first:]
+        self.theta[at] = theta
+        self.covariance[at] = covariance

@@ -1,0 +1,100 @@
+"""NetPool, ours: cities exchange information matrices and pool them as far as the cities are alike.
+
+F = W_i with L added to its cc-block, f = b_i with e added to its c-part (L, e from `pooling`);
+estimate x'F^-1 f, radius alpha sqrt(x'F^-1 x). With heterogeneity 0 and trust equal it is exactly the
+central server (Shared LinUCB) without any raw data leaving a city.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from service.core.arrays import Array, not_negative, one_of
+from service.core.policies.learner import Learner, RidgeParameters, Shape
+from service.core.pooling import Evidence, pool
+from service.core.ridge import Index, Ridge
+from service.core.summary import Field, Parts
+from service.core.ucb import Score, score_dense
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetPool(RidgeParameters):
+    name: ClassVar[str] = "netpool"
+    heterogeneity: float | Literal["auto"] = "auto"
+    trust: Literal["robust", "equal"] = "robust"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.heterogeneity, str):
+            one_of("heterogeneity", self.heterogeneity, ("auto",))
+        else:
+            not_negative("heterogeneity", self.heterogeneity)
+        one_of("trust", self.trust, ("robust", "equal"))
+
+    def learner(self, shape: Shape) -> "NetPoolLearner":
+        return NetPoolLearner(self, shape)
+
+
+class NetPoolLearner(Learner):
+    fields = (
+        Field("information", 2),
+        Field("response", 1),
+        Field("count", 0),
+        Field("residual", 0),
+        Field("freedom", 0),
+    )
+
+    def __init__(self, policy: NetPool, shape: Shape) -> None:
+        super().__init__(shape)
+        self.policy = policy
+        self.own = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
+        # The same regression started from what the peers know.
+        self.pooled = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
+        self.heterogeneity = np.zeros((*shape.batch[:-1], shape.arms))
+
+    def _score(self, x: Array) -> Score:
+        return score_dense(self.pooled.theta, self.pooled.inverse, x, self.policy.alpha)
+
+    def _learn(self, at: Index, x: Array, reward: Array) -> None:
+        self.own.learn(at, x, reward)
+        self.pooled.learn(at, x, reward)
+
+    def summarise(self) -> Parts:
+        """The own data's information on the shared part once the local part is integrated out, and
+        the residuals of the own fit with their degrees of freedom n - 2 tr H + tr H^2."""
+        c, own, ridge = self.shape.shared, self.own, self.policy.ridge
+        p = own.gram[..., :c, :c] - ridge * np.eye(c)
+        q, r = own.gram[..., :c, c:], own.gram[..., c:, c:]
+        towards = np.concatenate([q.swapaxes(-1, -2), own.response[..., c:, None]], axis=-1)
+        explained = np.matmul(q, np.linalg.solve(r, towards))
+        information = p - explained[..., :-1]
+        penalty = ridge * np.vecdot(own.theta, own.theta)
+        hat = ridge * own.inverse  # I - H in the coordinates of theta
+        freedom = own.count - self.shape.dim + (hat * hat).sum(axis=(-1, -2))
+        return {
+            "information": (information + information.swapaxes(-1, -2)) / 2.0,
+            "response": own.response[..., :c] - explained[..., -1],
+            "count": own.count,
+            "residual": own.squares - np.vecdot(own.response, own.theta) - penalty,
+            "freedom": freedom,
+        }
+
+    def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
+        policy, c = self.policy, self.shape.shared
+        told = pool(
+            Evidence(group["information"], group["response"], group["residual"], group["freedom"]),
+            self._receivers,
+            ridge=policy.ridge,
+            heterogeneity=policy.heterogeneity,
+            robust=policy.trust == "robust",
+        )
+        gram, response = self.own.gram.copy(), self.own.response.copy()
+        gram[..., :c, :c] += self._per_city(told.information)
+        response[..., :c] += self._per_city(told.response)
+        self.pooled = replace(self.own, gram=gram, response=response, count=self.own.count.copy())
+        self.pooled.squares = self.own.squares.copy()
+        self.pooled.refresh()
+        self.heterogeneity = told.heterogeneity
+        self.origins = origins
+        self.weights = told.trust.swapaxes(-1, -2)

@@ -1,0 +1,89 @@
+"""Net-SGD-UCB (paper, Definition 2): gradient steps at home, shared parameters mixed at every tick.
+
+Mixing replaces theta_c by sum_j omega_ji theta_j,c. radius^2 = alpha^2 (sum_j omega_ji^2
+x_c' G_j,c^-1 x_c + x_s' G_i,s^-1 x_s) with diagonal G: a decision costs O(K (c + s)).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from service.core.arrays import Array, fraction, one_of, positive
+from service.core.policies.learner import Shape
+from service.core.policies.weighted import WeightedLearner, WeightedParameters
+from service.core.ridge import Index
+from service.core.sgd import Sgd
+from service.core.summary import Field, Parts
+from service.core.ucb import Score, score_diagonal
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetSgdUcb(WeightedParameters):
+    name: ClassVar[str] = "netsgducb"
+    alpha: float = 0.5
+    mu: float = 0.5
+    eta: float = 0.15
+    accumulator: Literal["sum", "ema"] = "sum"
+    gamma: float = 0.99
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("alpha", self.alpha)
+        fraction("mu", self.mu)
+        positive("eta", self.eta)
+        one_of("accumulator", self.accumulator, ("sum", "ema"))
+        fraction("gamma", self.gamma)
+
+    def learner(self, shape: Shape) -> "NetSgdUcbLearner":
+        return NetSgdUcbLearner(self, shape)
+
+
+class NetSgdUcbLearner(WeightedLearner):
+    fields = (
+        Field("theta", 1),
+        Field("accumulator", 1),
+        Field("count", 0),
+        Field("context", 1, per_arm=False),
+    )
+
+    def __init__(self, policy: NetSgdUcb, shape: Shape) -> None:
+        super().__init__(policy, shape, (shape.shared,))
+        self.policy = policy
+        self.own = Sgd.fresh(shape.batch, shape.arms, shape.dim)
+        self.variances = np.ones((*shape.batch, shape.arms, shape.dim))
+
+    def _score(self, x: Array) -> Score:
+        return score_diagonal(self.own.theta, self.variances, x, self.policy.alpha)
+
+    def _learn(self, at: Index, x: Array, reward: Array) -> None:
+        policy = self.policy
+        gamma = policy.gamma if policy.accumulator == "ema" else None
+        self.own.learn(at, x, reward, mu=policy.mu, eta=policy.eta, gamma=gamma)
+        self._remember(x)
+        self._believe(at)
+
+    def summarise(self) -> Parts:
+        c = self.shape.shared
+        return {
+            "theta": self.own.theta[..., :c],
+            "accumulator": self.own.accumulator[..., :c],
+            "count": self.own.count,
+            "context": self.context,
+        }
+
+    def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
+        self._fold(group, origins, group["theta"], 1.0 / group["accumulator"])
+        mixed = self.own.theta[..., : self.shape.shared]
+        mixed *= self._own_weight[..., None]
+        mixed += self._peers_theta
+        self._believe((...,))
+
+    def _believe(self, at: Index) -> None:
+        """Own variances plus the peers' share, for the arms that `at` picks."""
+        c = self.shape.shared
+        variances = 1.0 / self.own.accumulator[at]
+        weight = self._own_weight[at]
+        variances[..., :c] *= (weight * weight)[..., None]
+        variances[..., :c] += self._peers_variance[at]
+        self.variances[at] = variances

@@ -1,0 +1,42 @@
+"""Upper confidence bounds: every arm's estimate and radius for a context, and the arm to choose.
+
+Axes: `...` any batch (none for one city), K arms, d = c + s features, shared ones first.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.core.arrays import Array, Ints
+
+# Arms whose bounds differ by less than this (relative) count as equal and the lowest index wins, so
+# that rounding in a batch never decides where a single city would have decided otherwise.
+TIE = 1e-12
+
+
+class Score(NamedTuple):
+    estimate: Array  # (..., K)
+    radius: Array  # (..., K), the exploration factor included
+
+
+def score_dense(theta: Array, covariance: Array, x: Array, alpha: float) -> Score:
+    """x'theta and alpha * sqrt(x' C x); theta (..., K, d), covariance (..., K, d, d), x (..., d)."""
+    per_arm = x[..., None, :]
+    variance = np.vecdot(np.matvec(covariance, per_arm), per_arm)
+    return Score(np.matvec(theta, x), alpha * np.sqrt(variance))
+
+
+def score_diagonal(theta: Array, variances: Array, x: Array, alpha: float) -> Score:
+    """The same with C = diag(variances), variances (..., K, d)."""
+    return Score(np.matvec(theta, x), alpha * np.sqrt(np.matvec(variances, x * x)))
+
+
+def choose(score: Score, allowed: NDArray[np.bool_] | None = None) -> Ints:
+    """The allowed arm with the highest bound; the lowest index among equals. (...,)"""
+    bound = score.estimate + score.radius
+    if allowed is not None:
+        bound = np.where(allowed, bound, -np.inf)
+    best = bound.max(axis=-1, keepdims=True)
+    chosen: Ints = (bound >= best - TIE * np.maximum(1.0, np.abs(best))).argmax(axis=-1)
+    return chosen

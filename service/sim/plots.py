@@ -1,0 +1,85 @@
+"""Pictures of results. matplotlib is optional (`pricemesh[lab]`) and imported only here."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from service.errors import InvalidParameter, MissingExtra
+from service.sim.simulate import Outcome
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Colours that stay apart for colour-blind readers; the line styles carry the difference in grey.
+_COLOURS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#000000", "#CC79A7", "#56B4E9", "#7F7F7F")
+_STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (7, 3)))
+
+
+def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> None:
+    """R(t)/t for every policy with a band of two standard errors over seeds, labelled at its end."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingExtra(
+            "plots need matplotlib: pip install 'pricemesh[lab]', or leave --plot out"
+        ) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import FormatStrFormatter
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.8), layout="constrained")
+    ends: list[tuple[float, str, str]] = []
+    for index, outcome in enumerate(outcomes):
+        average = outcome.average
+        seeds, rounds = average.shape
+        t = np.arange(1, rounds + 1)
+        mean = average.mean(axis=0)
+        colour = _COLOURS[index % len(_COLOURS)]
+        axes.plot(t, mean, color=colour, linestyle=_STYLES[index % len(_STYLES)], linewidth=1.6)
+        if seeds > 1:
+            band = 2 * average.std(axis=0, ddof=1) / np.sqrt(seeds)
+            axes.fill_between(
+                t, np.maximum(mean - band, 1e-12), mean + band, color=colour, alpha=0.15, lw=0
+            )
+        ends.append((float(mean[-1]), outcome.label, colour))
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes.yaxis.set_minor_formatter(FormatStrFormatter("%g"))
+    axes.set_xlabel("round t")
+    axes.set_ylabel("R(t)/t, network regret per round")
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlim(1, outcomes[0].regret.shape[1])
+    _label_ends(axes, ends, outcomes[0].regret.shape[1])
+    seeds = outcomes[0].regret.shape[0]
+    if seeds > 1:
+        figure.text(
+            0.01, -0.02, f"Band: mean ± 2 standard errors over {seeds} seeds.", fontsize=8, color="#555"
+        )
+    try:
+        figure.savefig(path, dpi=150, bbox_inches="tight")
+    except ValueError as fault:
+        raise InvalidParameter(f"cannot draw {path}: {fault}") from None
+    finally:
+        pyplot.close(figure)
+
+
+def _label_ends(axes: "Axes", ends: Sequence[tuple[float, str, str]], last: int) -> None:
+    """Name each line at its right end, moved apart where two would overlap."""
+    low, high = (float(v) for v in np.log10(axes.get_ylim()))
+    apart = 0.05 * (high - low)
+    floor = -np.inf
+    for value, label, colour in sorted(ends):
+        floor = max(float(np.log10(max(value, 1e-12))), floor + apart)
+        axes.annotate(
+            f"{label}  {value:.3g}",
+            xy=(last, 10**floor),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            fontsize=9,
+            annotation_clip=False,
+        )

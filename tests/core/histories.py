@@ -1,0 +1,36 @@
+"""Random histories for tests of the core, and what brute force makes of them."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from service.core.arrays import Array
+
+
+@dataclass
+class History:
+    """Every observation of one city, kept raw."""
+
+    arms: int
+    shared: int
+    local: int
+    rows: list[tuple[Array, int, float]] = field(default_factory=list)
+
+    def add(self, x: Array, arm: int, reward: float) -> None:
+        self.rows.append((x, arm, reward))
+
+    def of(self, arm: int) -> tuple[Array, Array]:
+        """Design matrix and rewards of one arm."""
+        mine = [(x, r) for x, k, r in self.rows if k == arm]
+        design = np.array([x for x, _ in mine]).reshape(-1, self.shared + self.local)
+        return design, np.array([r for _, r in mine])
+
+    def normal_equations(self, arm: int, ridge: float = 1.0) -> tuple[Array, Array]:
+        design, rewards = self.of(arm)
+        return ridge * np.eye(design.shape[1]) + design.T @ design, design.T @ rewards
+
+
+def random_observation(rng: np.random.Generator, dim: int, arms: int) -> tuple[Array, int, float]:
+    x = rng.normal(size=dim)
+    x /= max(1.0, float(np.linalg.norm(x)))
+    return x, int(rng.integers(arms)), float(rng.normal())

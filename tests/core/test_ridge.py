@@ -1,0 +1,65 @@
+import numpy as np
+
+from service.core.ridge import Ridge, inverse_of_positive_definite
+
+
+def test_two_observations_by_hand() -> None:
+    ridge = Ridge.fresh((), arms=2, dim=2, ridge=1.0)
+    ridge.learn((np.array(1),), np.array([1.0, 0.0]), np.array(3.0))
+    ridge.learn((np.array(1),), np.array([1.0, 1.0]), np.array(1.0))
+    # W = I + [1 0]'[1 0] + [1 1]'[1 1] = [[3, 1], [1, 2]], b = [4, 1], W^-1 = [[2, -1], [-1, 3]] / 5
+    np.testing.assert_allclose(ridge.gram[1], [[3, 1], [1, 2]], rtol=1e-15)
+    np.testing.assert_allclose(ridge.inverse[1], np.array([[2, -1], [-1, 3]]) / 5, rtol=1e-14)
+    np.testing.assert_allclose(ridge.theta[1], [7 / 5, -1 / 5], rtol=1e-14)
+    assert ridge.count.tolist() == [0, 2]
+    assert ridge.squares.tolist() == [0, 10]
+    np.testing.assert_array_equal(ridge.inverse[0], np.eye(2))
+
+
+def test_the_inverse_does_not_drift_in_100_000_correlated_updates() -> None:
+    rng = np.random.default_rng(7)
+    dim = 50
+    ridge = Ridge.fresh((), arms=1, dim=dim, ridge=1.0)
+    mixing = rng.normal(size=(dim, 5)) @ rng.normal(size=(5, dim)) + 0.01 * rng.normal(size=(dim, dim))
+    contexts = rng.normal(size=(100_000, dim)) @ mixing.T
+    contexts /= np.maximum(1.0, np.linalg.norm(contexts, axis=1, keepdims=True))
+    at = (np.array(0),)
+    worst = 0.0
+    for index, x in enumerate(contexts):
+        ridge.learn(at, x, np.array(0.5))
+        if index % 997 == 0 or index >= 99_872:
+            residual = ridge.gram[0] @ ridge.inverse[0] - np.eye(dim)
+            worst = max(worst, float(np.abs(residual).sum(axis=1).max()))
+    assert worst <= 1e-9
+    assert np.linalg.cond(ridge.gram[0]) > 1e3, "the contexts were meant to be correlated"
+
+
+def test_a_batch_learns_as_its_members_would_alone() -> None:
+    rng = np.random.default_rng(3)
+    batch = Ridge.fresh((2, 3), arms=4, dim=5, ridge=0.7)
+    alone = [[Ridge.fresh((), arms=4, dim=5, ridge=0.7) for _ in range(3)] for _ in range(2)]
+    rows = np.indices((2, 3), sparse=True)
+    for _ in range(300):
+        x, arm, reward = (
+            rng.normal(size=(2, 3, 5)),
+            rng.integers(4, size=(2, 3)),
+            rng.normal(size=(2, 3)),
+        )
+        batch.learn((*rows, arm), x, reward)
+        for s in range(2):
+            for i in range(3):
+                alone[s][i].learn((arm[s, i],), x[s, i], np.array(reward[s, i]))
+    for s in range(2):
+        for i in range(3):
+            np.testing.assert_allclose(batch.inverse[s, i], alone[s][i].inverse, rtol=1e-12, atol=1e-15)
+            np.testing.assert_allclose(batch.theta[s, i], alone[s][i].theta, rtol=1e-12, atol=1e-15)
+            np.testing.assert_array_equal(batch.count[s, i], alone[s][i].count)
+
+
+def test_the_inverse_of_a_matrix_is_exactly_symmetric() -> None:
+    rng = np.random.default_rng(1)
+    a = rng.normal(size=(4, 6, 6))
+    matrix = a @ a.swapaxes(-1, -2) + np.eye(6)
+    inverse = inverse_of_positive_definite(matrix)
+    np.testing.assert_array_equal(inverse, inverse.swapaxes(-1, -2))
+    np.testing.assert_allclose(inverse, np.linalg.inv(matrix), rtol=1e-10, atol=1e-13)

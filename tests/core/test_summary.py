@@ -1,0 +1,97 @@
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.core.summary import Field, Layout, Summary, fingerprint, merge
+from service.errors import BadSummary
+
+summaries = st.builds(
+    Summary,
+    origin=st.sampled_from(["lisbon", "porto", "faro", "évora"]),
+    epoch=st.integers(0, 2),
+    version=st.integers(0, 3),
+    fingerprint=st.just(bytes(16)),
+    payload=st.sampled_from([bytes(8), bytes(7) + b"\x01", b"\x01" + bytes(15)]),
+)
+many = st.lists(summaries, max_size=8)
+
+
+@given(
+    st.text(max_size=30), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=80)
+)
+def test_the_wire_form_gives_back_the_same_bits(
+    origin: str, epoch: int, version: int, raw: bytes
+) -> None:
+    payload = raw[: len(raw) // 8 * 8]  # any bit pattern: NaNs with payloads and negative zeros too
+    summary = Summary(origin, epoch, version, bytes(range(16)), payload)
+    wire = summary.to_bytes()
+    assert Summary.from_bytes(wire) == summary
+    assert len(wire) == 42 + len(origin.encode()) + len(payload)
+
+
+def test_floats_survive_exactly() -> None:
+    numbers = np.array([0.1, -0.0, 5e-324, 1.7976931348623157e308, np.pi])
+    back = Summary.from_bytes(Summary.of("a", 1, 2, bytes(16), numbers).to_bytes()).numbers
+    assert [struct.pack("<d", v) for v in numbers] == [struct.pack("<d", v) for v in back]
+
+
+@given(many, many, many)
+def test_merging_is_idempotent_commutative_and_associative(
+    a: list[Summary], b: list[Summary], c: list[Summary]
+) -> None:
+    held_a, held_b, held_c = merge({}, a), merge({}, b), merge({}, c)
+    assert merge(held_a, a) == held_a
+    assert merge(held_a, b) == merge(held_b, a)
+    left = merge(merge(held_a, held_b.values()), held_c.values())
+    assert left == merge(held_a, merge(held_b, held_c.values()).values())
+
+
+def test_the_newest_epoch_then_version_wins() -> None:
+    old = Summary("lisbon", 1, 900, bytes(16), bytes(8))
+    new = Summary("lisbon", 2, 3, bytes(16), bytes(8))
+    assert merge({"lisbon": new}, [old])["lisbon"] is new
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda wire: wire[:20], "at least"),
+        (lambda wire: b"XXXX" + wire[4:], "not a summary"),
+        (lambda wire: wire[:-1], "announces"),
+        (lambda wire: wire + b"\0", "announces"),
+        (lambda wire: wire[:42] + b"\xff" + wire[43:], "UTF-8"),
+        (lambda wire: wire[:38] + b"\xff\xff\xff\xff" + wire[42:], "beyond the limit"),
+    ],
+)
+def test_damaged_bytes_are_refused_with_a_reason(damage, said: str) -> None:  # type: ignore[no-untyped-def]
+    wire = Summary("lisbon", 1, 1, bytes(16), bytes(16)).to_bytes()
+    with pytest.raises(BadSummary, match=said):
+        Summary.from_bytes(damage(wire))
+
+
+def test_a_layout_packs_half_of_a_symmetric_matrix_and_brings_it_back() -> None:
+    layout = Layout(2, 3, (Field("m", 2), Field("v", 1), Field("n", 0), Field("x", 1, per_arm=False)))
+    assert layout.size == 2 * (6 + 3 + 1) + 3
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(4, 2, 3, 3))
+    parts = {
+        "m": half + half.swapaxes(-1, -2),
+        "v": rng.normal(size=(4, 2, 3)),
+        "n": rng.normal(size=(4, 2)),
+        "x": rng.normal(size=(4, 3)),
+    }
+    packed = layout.pack(parts)
+    assert packed.shape == (4, layout.size)
+    for name, value in layout.unpack(packed).items():
+        np.testing.assert_array_equal(value, parts[name])
+    with pytest.raises(BadSummary, match="numbers"):
+        layout.unpack(packed[:, 1:])
+
+
+def test_a_fingerprint_tells_schemas_apart_and_not_the_order_of_keys() -> None:
+    assert fingerprint({"a": 1, "b": [1.5]}) == fingerprint({"b": [1.5], "a": 1})
+    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+    assert len(fingerprint({})) == 16
