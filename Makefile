@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check pytest soak bench format clean
+.PHONY: help demo test check pytest soak bench regret format clean
 
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,9 @@ soak: $(VENV)/.ready ## the long tests
 
 bench: $(VENV)/.bench ## what a score costs, as ratios to named baselines
 	$(BIN)/python -m benchmarks.core
+
+regret: $(VENV)/.ready ## regret of every policy in the settings we hold ourselves to (minutes)
+	$(BIN)/python -m benchmarks.regret
 
 format: $(VENV)/.ready ## mend style
 	$(BIN)/ruff check --fix .

@@ -14,7 +14,7 @@ import numpy as np
 
 from service.core.arrays import Array
 
-PASSES = 3
+PASSES = 2
 TAIL = 4.0  # degrees of freedom of the robust weights: the lower, the sooner a stranger is discounted
 
 
@@ -52,11 +52,14 @@ def pool(
         noise = np.maximum(evidence.residual.sum(axis=-2), 0.0) / np.maximum(
             evidence.freedom.sum(axis=-2), 1.0
         )
+        if heterogeneity == "auto" and robust:
+            t = spectrum.median_estimate(noise, ridge)
         for _ in range(PASSES if robust else 1):
-            if heterogeneity == "auto":
-                t = spectrum.moment_estimate(trust, noise, ridge)
             if robust:
                 trust = spectrum.trust(trust, noise, t, ridge)
+            if heterogeneity == "auto":
+                # Squared, so that whoever is discounted soon stops passing for heterogeneity.
+                t = spectrum.moment_estimate(trust * trust, noise, ridge)
         information, response = spectrum.discounted(t)
     elif t.any():
         information, response = _shrunk(information, response, t[..., None, :])
@@ -127,6 +130,24 @@ class Spectrum:
         kept = 1.0 / (1.0 + t[..., None, :, None] * self.values)
         information = np.matmul(self.root.swapaxes(-1, -2), kept[..., None] * self.root)
         return information, np.vecmat(kept * self.projected, self.vectors)
+
+    def median_estimate(self, noise: Array, ridge: float) -> Array:
+        """A first t per arm that a minority of cities cannot move: the median over cities of what each
+        one's distance from the others' pool says alone, (..., K)."""
+        ones = np.ones(self.rank.shape)
+        others, pull = _others(ones, self.information, self.response, slice(None))
+        covariance = np.linalg.inv(others + ridge * np.eye(others.shape[-1]))
+        apart = self.estimate - np.matvec(self.root, np.matvec(covariance, pull))
+        cities = self.rank.shape[-2]
+        rank = np.maximum(self.rank, 1.0)
+        # The median of a chi-squared variable is below its mean (Wilson and Hilferty).
+        spread = np.vecdot(apart, apart) / (1.0 - 2.0 / (9.0 * rank)) ** 3
+        expected = self.rank + _trace(self.information, covariance)
+        slope = self.values.sum(axis=-1) * cities / max(cities - 1, 1)
+        usable = (slope > 1e-9) & (noise > 0)[..., None, :]
+        scale = np.where(usable, slope * noise[..., None, :], 1.0)
+        each = np.where(usable, (spread - noise[..., None, :] * expected) / scale, 0.0)
+        return np.maximum(np.median(each, axis=-2), 0.0)
 
     def moment_estimate(self, trust: Array, noise: Array, ridge: float) -> Array:
         """t = tau^2 / sigma^2 per arm, by equating the weighted spread of the cities' estimates

@@ -38,5 +38,5 @@ def choose(score: Score, allowed: NDArray[np.bool_] | None = None) -> Ints:
     if allowed is not None:
         bound = np.where(allowed, bound, -np.inf)
     best = bound.max(axis=-1, keepdims=True)
-    chosen: Ints = (bound >= best - TIE * np.maximum(1.0, np.abs(best))).argmax(axis=-1)
+    chosen: Ints = (bound >= best - TIE * (1.0 + np.abs(best))).argmax(axis=-1)
     return chosen

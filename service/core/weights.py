@@ -62,3 +62,13 @@ def normalised(weights: Array, receivers: slice) -> Array:
     total = weights.sum(axis=-1, keepdims=True)
     alone = np.eye(weights.shape[-1])[receivers]
     return np.where(total > 0, weights / np.where(total > 0, total, 1.0), alone)
+
+
+def realigned(weights: Array, known: tuple[str, ...], now: tuple[str, ...]) -> Array:
+    """One city's weights (..., K, 1, J) for another set of senders, itself first: a newcomer starts at
+    zero, one that left is forgotten."""
+    moved = np.zeros((*weights.shape[:-1], len(now)))
+    for new, origin in enumerate(now):
+        if origin in known:
+            moved[..., new] = weights[..., known.index(origin)]
+    return normalised(moved, slice(0, 1))

@@ -116,7 +116,7 @@ class Policy(Protocol):
 class RidgeParameters:
     """Exploration and regularisation, which all ridge policies have."""
 
-    alpha: float = 1.0
+    alpha: float = 0.7
     ridge: float = 1.0
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ class NetSgdUcb(WeightedParameters):
     name: ClassVar[str] = "netsgducb"
     alpha: float = 0.5
     mu: float = 0.5
-    eta: float = 0.15
+    eta: float = 0.3
     accumulator: Literal["sum", "ema"] = "sum"
     gamma: float = 0.99
 

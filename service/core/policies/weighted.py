@@ -49,8 +49,8 @@ class WeightedLearner(Learner):
         self, group: Parts, origins: tuple[str, ...] | None, theta: Array, variance: Array
     ) -> None:
         """Move the weights one step and fold theta (..., J, K, c) and variance (..., J, K, ...)."""
-        if origins != self.origins:
-            self.weights = self._realigned(self.weights, origins, theta.shape[:-2])
+        if origins is not None and origins != self.origins:
+            self.weights = omega.realigned(self.weights, self.origins or origins[:1], origins)
             self.origins = origins
         self.weights = self._weighting.step(
             self.weights, group["count"] + 1.0, group["context"], self._receivers
@@ -63,17 +63,6 @@ class WeightedLearner(Learner):
         flat = variance.reshape(*theta.shape[:-1], -1)
         mixed = self._per_city(_mix(others * others, flat))
         self._peers_variance = mixed.reshape(self._peers_variance.shape)
-
-    def _realigned(
-        self, weights: Array, origins: tuple[str, ...] | None, stack: tuple[int, ...]
-    ) -> Array:
-        """Weights for another set of peers: a newcomer starts at zero, one that left is forgotten."""
-        known = (self.origins or (origins or ("",))[:1]) if self.shape.alone else ()
-        moved = np.zeros((*weights.shape[:-1], stack[-2]))
-        for new, origin in enumerate(origins or ()):
-            if origin in known:
-                moved[..., new] = weights[..., known.index(origin)]
-        return omega.normalised(moved, self._receivers)
 
 
 def _mix(weights: Array, values: Array) -> Array:

@@ -1,0 +1,199 @@
+"""What holds for all learners: the same answers alone and in a batch, and bad values change nothing."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.core.policies import POLICIES, Learner, Shape, make_policy, parameters
+from service.core.summary import Summary, merge
+from service.errors import InvalidContext, InvalidFeedback, InvalidParameter
+
+CITY_POLICIES = [name for name in POLICIES if name != "shared"]
+VARIANTS = [
+    *((name, {}) for name in CITY_POLICIES),
+    ("netlinucb", {"split": "block"}),
+    ("netsgducb", {"accumulator": "ema"}),
+    ("netpool", {"heterogeneity": 0.2, "trust": "equal"}),
+    ("netpool", {"heterogeneity": 0.2}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), VARIANTS)
+def test_a_batch_of_cities_is_the_same_as_each_city_alone(name: str, settings: dict[str, Any]) -> None:
+    """2 seeds x 3 cities, decisions fed with the same random rewards, gossip at every third round."""
+    rng = np.random.default_rng(2)
+    policy = make_policy(name, **settings)
+    batch = policy.learner(Shape(3, 4, 2, (2, 3)))
+    alone = [[policy.learner(Shape(3, 4, 2)) for _ in range(3)] for _ in range(2)]
+    for version in range(60):
+        if version % 3 == 0 and batch.fields:
+            batch.absorb(batch.summarise())
+            for cities in alone:
+                told = [
+                    Summary.of(str(i), 0, version, bytes(16), city.numbers())
+                    for i, city in enumerate(cities)
+                ]
+                for i, city in enumerate(cities):
+                    city.absorb_held(str(i), merge({}, told))
+        x, arm, reward = (
+            rng.normal(size=(2, 3, 6)),
+            rng.integers(3, size=(2, 3)),
+            rng.normal(size=(2, 3)),
+        )
+        together = batch.score(x)
+        for s in range(2):
+            for i in range(3):
+                one = alone[s][i].score(x[s, i])
+                np.testing.assert_allclose(one.estimate, together.estimate[s, i], rtol=1e-9, atol=1e-11)
+                np.testing.assert_allclose(one.radius, together.radius[s, i], rtol=1e-9)
+                alone[s][i].learn(x[s, i], arm[s, i], reward[s, i])
+        batch.learn(x, arm, reward)
+
+
+def snapshot(learner: Learner) -> dict[str, Any]:
+    return copy.deepcopy(vars(learner))
+
+
+def assert_unchanged(learner: Learner, before: dict[str, Any]) -> None:
+    np.testing.assert_equal(_plain(vars(learner)), _plain(before))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if hasattr(value, "gram") or hasattr(value, "momentum"):
+        return _plain(vars(value))
+    return value
+
+
+X = np.array([0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize("name", CITY_POLICIES)
+@pytest.mark.parametrize(
+    ("x", "arm", "reward", "error"),
+    [
+        (np.array([0.1, np.nan, 0.3]), 0, 1.0, InvalidContext),
+        (np.array([0.1, np.inf, 0.3]), 0, 1.0, InvalidContext),
+        (np.array([0.1, 1e200, 0.3]), 0, 1.0, InvalidContext),
+        (np.array([0.1, 0.2]), 0, 1.0, InvalidContext),
+        (np.array([[0.1, 0.2, 0.3]]), 0, 1.0, InvalidContext),
+        ("abc", 0, 1.0, InvalidContext),
+        (X, 2, 1.0, InvalidFeedback),
+        (X, -1, 1.0, InvalidFeedback),
+        (X, 0.0, 1.0, InvalidFeedback),
+        (X, True, 1.0, InvalidFeedback),
+        (X, [0], 1.0, InvalidFeedback),
+        (X, 0, float("nan"), InvalidFeedback),
+        (X, 0, float("-inf"), InvalidFeedback),
+        (X, 0, "much", InvalidFeedback),
+        (X, 0, None, InvalidFeedback),
+    ],
+)
+def test_bad_values_are_refused_and_change_nothing(
+    name: str, x: Any, arm: Any, reward: Any, error: type[Exception]
+) -> None:
+    learner = make_policy(name).learner(Shape(2, 2, 1))
+    learner.learn(X, 1, 0.5)
+    before = snapshot(learner)
+    with pytest.raises(error):
+        learner.learn(x, arm, reward)
+    if error is InvalidContext:
+        with pytest.raises(InvalidContext):
+            learner.score(x)
+    assert_unchanged(learner, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("disjoint", {"ridge": -1}, "ridge must be a positive"),
+        ("disjoint", {"alpha": 0}, "alpha must be a positive"),
+        ("disjoint", {"alpha": "much"}, "alpha must be a number"),
+        ("disjoint", {"alpha": True}, "alpha must be a number"),
+        ("disjoint", {"rho": 0.5}, "no parameter 'rho'"),
+        ("netlinucb", {"rho": 1}, r"rho must lie in \[0, 1\)"),
+        ("netlinucb", {"ridge": 0}, "ridge must be"),
+        ("netlinucb", {"split": "half"}, "split must be one of"),
+        ("netlinucb", {"context_memory": -0.1}, "context_memory"),
+        ("netsgducb", {"eta": 0}, "eta must be"),
+        ("netsgducb", {"accumulator": "max"}, "accumulator must be one of"),
+        ("netpool", {"heterogeneity": -1}, "heterogeneity must be zero or"),
+        ("netpool", {"heterogeneity": "some"}, "heterogeneity must be one of auto"),
+        ("netpool", {"trust": "blind"}, "trust must be one of"),
+        ("thompson", {}, "unknown policy"),
+    ],
+)
+def test_impossible_parameters_are_named(name: str, values: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidParameter, match=said):
+        make_policy(name, **values)
+
+
+def test_text_is_read_as_the_parameter_needs_it() -> None:
+    assert make_policy("netpool", heterogeneity="0.5", trust="equal") == make_policy(
+        "netpool", heterogeneity=0.5, trust="equal"
+    )
+    assert make_policy("netpool", heterogeneity="auto") == make_policy("netpool")
+    assert "rho" in parameters("netsgducb")
+
+
+def test_shared_is_for_the_simulator_only() -> None:
+    with pytest.raises(InvalidParameter, match="simulator only"):
+        make_policy("shared").learner(Shape(2, 2, 1))
+
+
+@pytest.mark.parametrize("shape", [(0, 1, 1), (2, 0, 1), (2, 1, -1)])
+def test_a_learner_needs_arms_and_shared_features(shape: tuple[int, int, int]) -> None:
+    with pytest.raises(InvalidParameter, match="at least one arm"):
+        Shape(*shape)
+
+
+@pytest.mark.parametrize("name", ["netlinucb", "netsgducb", "netpool"])
+def test_peers_may_come_and_go(name: str) -> None:
+    rng = np.random.default_rng(4)
+    policy = make_policy(name)
+    a, b, c = (policy.learner(Shape(2, 3, 1)) for _ in range(3))
+    for learner in (a, b, c):
+        for _ in range(30):
+            learner.learn(rng.normal(size=4), int(rng.integers(2)), float(rng.normal()))
+    told = {
+        city: Summary.of(city, 0, 1, bytes(16), learner.numbers())
+        for city, learner in (("b", b), ("c", c))
+    }
+    with_both = copy.deepcopy(a)
+    with_both.absorb_held("a", told)
+    assert list(with_both.origins or ()) == ["a", "b", "c"]
+    assert with_both.weights.shape[-1] == 3
+    with_both.absorb_held("a", {"c": told["c"]})
+    assert list(with_both.origins or ()) == ["a", "c"]
+    assert with_both.weights.shape[-1] == 2
+    with_both.absorb_held("a", {})
+    if name == "netpool":  # holds no memory of earlier weights: alone is alone
+        x = rng.normal(size=4)
+        np.testing.assert_allclose(with_both.score(x).estimate, a.score(x).estimate, rtol=1e-12)
+        np.testing.assert_allclose(with_both.score(x).radius, a.score(x).radius, rtol=1e-12)
+    else:
+        np.testing.assert_array_equal(with_both.weights, np.ones_like(with_both.weights))
+
+
+def test_an_honest_majority_discounts_a_city_that_flips_its_signs() -> None:
+    rng = np.random.default_rng(9)
+    theta = rng.normal(size=6)
+    policy = make_policy("netpool")
+    cities = [policy.learner(Shape(1, 5, 1)) for _ in range(6)]
+    for city in cities:
+        for _ in range(150):
+            x = rng.normal(size=6)
+            city.learn(x, 0, float(x @ theta + 0.3 * rng.normal()))
+    told = {str(i): Summary.of(str(i), 0, 1, bytes(16), city.numbers()) for i, city in enumerate(cities)}
+    flipped = cities[5].summarise()
+    flipped["response"] = -flipped["response"]
+    told["5"] = Summary.of("5", 0, 1, bytes(16), cities[5].layout.pack(flipped))
+    cities[0].absorb_held("0", told)
+    trust = cities[0].weights[0]
+    assert trust[5] < 0.05
+    assert trust[:5].min() > 0.5

@@ -1,0 +1,106 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from service.core.policies import Policy, Shape, make_policy
+from service.core.ucb import choose
+from service.errors import InvalidParameter
+from service.sim.mesh import Mesh, group_sizes, rows
+from service.sim.worlds import Linear
+
+
+@pytest.mark.parametrize("groups", [None, (2, 2, 2), (3, 1, 2), (1,) * 6])
+@pytest.mark.parametrize(
+    "policy", [make_policy(name) for name in ("disjoint", "netlinucb", "netsgducb", "netpool")]
+)
+def test_the_vectorised_mesh_decides_as_single_cities_would(
+    policy: Policy, groups: tuple[int, ...] | None
+) -> None:
+    """Two seeds of six cities at once, against a loop over seeds and cities with one learner each that
+    gossip every second round in their group."""
+    world, seeds, rounds = Linear(cities=6, arms=3, shared=4, local=2), [5, 6], 40
+    mesh = Mesh(world, policy, seeds, groups=groups, gossip_every=2)
+    steps = list(mesh.play(rounds))
+    starts = np.cumsum((0, *(groups or (6,))))
+    members = [range(a, b) for a, b in pairwise(starts)]
+    for s, seed in enumerate(seeds):
+        cities = [policy.learner(Shape(3, 4, 2)) for _ in range(6)]
+        instance = world.instance([seed])
+        for step, now in zip(steps, instance.rounds(), strict=False):
+            if (step.round - 1) % 2 == 0 and cities[0].fields:
+                told = [city.numbers() for city in cities]
+                for group in members:
+                    for i in group:
+                        order = [i, *(j for j in group if j != i)]
+                        stack = cities[i].layout.unpack(np.stack([told[j] for j in order]))
+                        cities[i].absorb(stack, tuple(str(j) for j in order))
+            scores = [city.score(now.context[0, i]) for i, city in enumerate(cities)]
+            arms = np.array([choose(score) for score in scores])
+            assert arms.tolist() == step.arm[s].tolist()
+            np.testing.assert_allclose(
+                [score.radius[arm] for score, arm in zip(scores, arms, strict=True)],
+                step.radius[s],
+                rtol=1e-9,
+            )
+            for i, reward in enumerate(instance.reward(now, arms[None])[0]):
+                cities[i].learn(now.context[0, i], arms[i], reward)
+
+
+def test_regret_counts_from_the_best_arm_and_rows_are_flat() -> None:
+    world = Linear(cities=3, arms=4)
+    (first,) = Mesh(world, make_policy("disjoint"), [7]).play(1)
+    now = next(world.instance([7]).rounds())
+    flat = list(rows(first, [7]))
+    assert [(row.seed, row.round, row.city) for row in flat] == [(7, 1, 0), (7, 1, 1), (7, 1, 2)]
+    for row in flat:
+        expected = now.expected[0, row.city]
+        assert row.best_arm == expected.argmax()
+        assert row.regret == pytest.approx(expected.max() - expected[row.arm])
+    assert min(row.regret for row in flat) >= 0
+
+
+@pytest.mark.parametrize(
+    ("label", "sizes"),
+    [
+        ("12", (12,)),
+        ("3x4", (4, 4, 4)),
+        ("6x2", (6, 6)),
+        ("1x12", (1,) * 12),
+        ("3*4", (4, 4, 4)),
+        ("5,4,3", (5, 4, 3)),
+    ],
+)
+def test_groups_are_written_as_in_the_paper(label: str, sizes: tuple[int, ...]) -> None:
+    assert group_sizes(label) == sizes
+
+
+@pytest.mark.parametrize("label", ["", "x", "3x", "0", "3x0", "1,0", "a,b", "3x4x2"])
+def test_a_label_that_means_nothing_is_refused(label: str) -> None:
+    with pytest.raises(InvalidParameter):
+        group_sizes(label)
+
+
+def test_groups_must_add_up_and_gossip_must_happen() -> None:
+    with pytest.raises(InvalidParameter, match="add up"):
+        Mesh(Linear(cities=5), make_policy("netpool"), [0], groups=(2, 2))
+    with pytest.raises(InvalidParameter, match="from 1"):
+        Mesh(Linear(cities=5), make_policy("netpool"), [0], gossip_every=0)
+
+
+def test_bytes_per_tick_are_those_of_the_wire_form() -> None:
+    world = Linear(cities=2, arms=5, shared=8)
+    header, per_arm = 42, 8 * 9 // 2 + 8 + 3
+    assert Mesh(world, make_policy("netpool"), [0]).bytes_per_tick == header + 8 * 5 * per_arm
+    assert Mesh(world, make_policy("disjoint"), [0]).bytes_per_tick == 0
+    assert Mesh(world, make_policy("shared"), [0], gossip_every=3).bytes_per_tick == 3 * 8 * (10 + 2)
+
+
+def test_cities_in_groups_of_one_learn_as_if_alone() -> None:
+    world, alone = Linear(cities=4), (1, 1, 1, 1)
+    decisions = [
+        np.array([step.arm for step in Mesh(world, make_policy(name), [0, 1], groups=alone).play(80)])
+        for name in ("disjoint", "netpool", "shared")
+    ]
+    np.testing.assert_array_equal(decisions[0], decisions[1])
+    np.testing.assert_array_equal(decisions[0], decisions[2])
