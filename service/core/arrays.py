@@ -13,6 +13,7 @@ Ints = NDArray[np.int64]
 
 # Squares of larger numbers drown the ridge term in rounding: such a feature wants another unit.
 LARGEST = 1e12
+LARGEST_SQUARE = LARGEST**2
 
 
 def checked_context(x: Any, shape: tuple[int, ...]) -> Array:
@@ -23,7 +24,8 @@ def checked_context(x: Any, shape: tuple[int, ...]) -> Array:
         raise InvalidContext(f"a context must be numbers: {fault}") from None
     if vector.shape != shape:
         raise InvalidContext(f"a context here has shape {shape}, not {vector.shape}")
-    if not np.vdot(vector, vector) <= LARGEST**2:
+    flat = vector.ravel()
+    if not flat.dot(flat) <= LARGEST_SQUARE:
         raise InvalidContext(
             f"a context must be finite and of length below {LARGEST:g}: rescale its features"
         )
@@ -37,7 +39,8 @@ def checked_reward(reward: Any, shape: tuple[int, ...]) -> Array:
         raise InvalidFeedback(f"a reward must be a number: {fault}") from None
     if value.shape != shape:
         raise InvalidFeedback(f"rewards here have shape {shape}, not {value.shape}")
-    if not np.vdot(value, value) <= LARGEST**2:
+    flat = value.ravel()
+    if not flat.dot(flat) <= LARGEST_SQUARE:
         raise InvalidFeedback(f"a reward must be finite and below {LARGEST:g}")
     return value
 

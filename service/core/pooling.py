@@ -136,7 +136,7 @@ class Spectrum:
         one's distance from the others' pool says alone, (..., K)."""
         ones = np.ones(self.rank.shape)
         others, pull = _others(ones, self.information, self.response, slice(None))
-        covariance = np.linalg.inv(others + ridge * np.eye(others.shape[-1]))
+        covariance = _covariance(others, ridge)
         apart = self.estimate - np.matvec(self.root, np.matvec(covariance, pull))
         cities = self.rank.shape[-2]
         rank = np.maximum(self.rank, 1.0)
@@ -147,7 +147,8 @@ class Spectrum:
         usable = (slope > 1e-9) & (noise > 0)[..., None, :]
         scale = np.where(usable, slope * noise[..., None, :], 1.0)
         each = np.where(usable, (spread - noise[..., None, :] * expected) / scale, 0.0)
-        return np.maximum(np.median(each, axis=-2), 0.0)
+        median: Array = np.median(each, axis=-2)
+        return np.maximum(median, 0.0)
 
     def moment_estimate(self, trust: Array, noise: Array, ridge: float) -> Array:
         """t = tau^2 / sigma^2 per arm, by equating the weighted spread of the cities' estimates
@@ -155,7 +156,7 @@ class Spectrum:
         own = self.information
         weighted = trust[..., None, None] * own
         total = weighted.sum(axis=-4)  # (..., K, c, c)
-        inverse = np.linalg.inv(total + ridge * np.eye(total.shape[-1]))
+        inverse = _covariance(total, ridge)
         mean = np.matvec(inverse, (trust[..., None] * self.response).sum(axis=-3))
         apart = self.estimate - np.matvec(self.root, mean[..., None, :, :])
         spread = (trust * np.vecdot(apart, apart)).sum(axis=-2)
@@ -173,7 +174,7 @@ class Spectrum:
         information, response = self.discounted(t)
         others, pull = _others(trust, information, response, slice(None))
         eye = np.eye(others.shape[-1])
-        covariance = np.linalg.inv(others + ridge * eye)
+        covariance = _covariance(others, ridge)
         centre = np.matvec(covariance, pull)
         apart = self.estimate - np.matvec(self.root, centre)
         between = covariance + t[..., None, :, None, None] * eye
@@ -183,6 +184,12 @@ class Spectrum:
         scaled = distance / np.where(quiet, noise, 1.0)[..., None, :]
         weights = np.minimum(1.0, (TAIL + self.rank) / (TAIL + scaled))
         return np.where(quiet[..., None, :], weights, 1.0)
+
+
+def _covariance(information: Array, ridge: float) -> Array:
+    """(Lambda + ridge I)^-1: what is left uncertain, the ridge being the prior."""
+    inverse: Array = np.linalg.inv(information + ridge * np.eye(information.shape[-1]))  # type: ignore[assignment]
+    return inverse
 
 
 def _trace(a: Array, b: Array) -> Array:

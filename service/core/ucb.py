@@ -37,6 +37,7 @@ def choose(score: Score, allowed: NDArray[np.bool_] | None = None) -> Ints:
     bound = score.estimate + score.radius
     if allowed is not None:
         bound = np.where(allowed, bound, -np.inf)
-    best = bound.max(axis=-1, keepdims=True)
-    chosen: Ints = (bound >= best - TIE * (1.0 + np.abs(best))).argmax(axis=-1)
+    # For one city a plain number is much faster than an array of one.
+    best = bound.item(bound.argmax()) if bound.ndim == 1 else bound.max(axis=-1, keepdims=True)
+    chosen: Ints = (bound >= best - TIE * (1.0 + abs(best))).argmax(axis=-1)
     return chosen
