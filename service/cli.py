@@ -224,7 +224,7 @@ def _market(size: dict[str, int], local: str, heterogeneity: float, given: dict[
 
 def _print_table(records: list[dict[str, Any]], setting: str, console: Console) -> None:
     base = next((r for r in records if r["policy"] == "disjoint"), records[0])
-    table = Table(title=setting, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=setting, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
     table.add_column("policy", no_wrap=True)
     against = f"vs {base['policy']}"
     for head in ("R(T)/T", "± s.e.", against, "R at T/2", "radius", "bytes/tick", "s"):

@@ -24,8 +24,7 @@ def checked_context(x: Any, shape: tuple[int, ...]) -> Array:
         raise InvalidContext(f"a context must be numbers: {fault}") from None
     if vector.shape != shape:
         raise InvalidContext(f"a context here has shape {shape}, not {vector.shape}")
-    flat = vector.ravel()
-    if not flat.dot(flat) <= LARGEST_SQUARE:
+    if not np.vdot(vector, vector) <= LARGEST_SQUARE:
         raise InvalidContext(
             f"a context must be finite and of length below {LARGEST:g}: rescale its features"
         )
@@ -39,8 +38,7 @@ def checked_reward(reward: Any, shape: tuple[int, ...]) -> Array:
         raise InvalidFeedback(f"a reward must be a number: {fault}") from None
     if value.shape != shape:
         raise InvalidFeedback(f"rewards here have shape {shape}, not {value.shape}")
-    flat = value.ravel()
-    if not flat.dot(flat) <= LARGEST_SQUARE:
+    if not np.vdot(value, value) <= LARGEST_SQUARE:
         raise InvalidFeedback(f"a reward must be finite and below {LARGEST:g}")
     return value
 
