@@ -148,9 +148,7 @@ def main() -> None:
         loop, together = one_by_one(name, world, seeds), vectorised(name, world, seeds)
         for run in (loop, together):
             list(islice(iter(run, None), 2))
-        times = race(
-            {"loop": loop, "together": together}, calls={"loop": 1, "together": 5}, repetitions=9
-        )
+        times = race({"loop": loop, "together": together}, calls={"loop": 1, "together": 5}, repetitions=9)
         _line(table, f"{name}, one by one", times["loop"], "vectorised", times["together"])
     console.print(table)
 

@@ -198,6 +198,103 @@ def simulate(
             notes.print(f"wrote {path}")
 
 
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", envvar="PRICEMESH_CONFIG", metavar="FILE", help="The city's TOML file."),
+]
+
+
+@app.command(
+    epilog="""
+**Examples**
+
+`pricemesh serve --config lisbon.toml --port 8001`
+
+`PRICEMESH_DATABASE_URL=postgresql+psycopg://me@db/lisbon pricemesh serve --config lisbon.toml`
+"""
+)
+def serve(
+    config: ConfigFile = None,
+    host: Annotated[str | None, typer.Option(help="Where to listen. [default: 127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="Which port; 0 takes a free one. [default: 8000]")] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Serve one city: prices, feedback, audit, metrics."""
+    from service.logs import configure_logs
+    from service.server import run
+    from service.settings import load_settings
+
+    if log_level not in ("debug", "info", "warning", "error"):
+        raise InvalidParameter(f"--log-level is debug, info, warning or error, not {log_level!r}")
+    settings = load_settings(config)
+    configure_logs(log_level)
+    run(settings, host or settings.server.host, settings.server.port if port is None else port)
+
+
+@app.command(name="config")
+def show_config(config: ConfigFile = None) -> None:
+    """Print the effective configuration as JSON, secrets hidden."""
+    from service.settings import load_settings, without_secrets
+
+    print(json.dumps(without_secrets(load_settings(config)), indent=2))
+
+
+@app.command()
+def migrate(
+    config: ConfigFile = None,
+    to: Annotated[str, typer.Option(metavar="REVISION", help="head, or a revision; base is empty.")] = "head",
+) -> None:
+    """Bring the city's database to this version's schema. SQLite does so by itself at start."""
+    from service.settings import load_settings
+    from service.store.database import migrate as run
+
+    before, after = run(load_settings(config).database.url, to)
+    print(f"the database was at {before or 'nothing'} and is at {after or 'nothing'}")
+
+
+keys_app = typer.Typer(help="API keys: who may call what.", no_args_is_help=True)
+app.add_typer(keys_app, name="keys")
+KeysFile = Annotated[Path, typer.Option("--file", metavar="FILE", help="Where keys are kept.")]
+
+
+@keys_app.command("new", epilog="`pricemesh keys new --scope price,feedback --name shop`")
+def keys_new(
+    scope: Annotated[str, typer.Option(help="price, feedback, read, admin; several with commas.")],
+    name: Annotated[str, typer.Option(help="Whose it is.")] = "",
+    file: KeysFile = Path("keys.toml"),
+) -> None:
+    """Make a key. It is printed once; only its hash is kept. A running service reads it when restarted."""
+    from service.keys import new_key, read_keys, write_keys
+
+    presented, key = new_key(scope, name)
+    write_keys(file, {**(read_keys(file) if file.exists() else {}), key.id: key})
+    print(presented)
+    notes.print(f"kept in {file} as {key.id}; this is the only time the key is shown")
+
+
+@keys_app.command("list")
+def keys_list(file: KeysFile = Path("keys.toml")) -> None:
+    """List the keys by id."""
+    from service.keys import read_keys
+
+    for key in read_keys(file).values():
+        print(f"{key.id}  {','.join(sorted(key.scopes))}  {key.name}")
+
+
+@keys_app.command("revoke")
+def keys_revoke(
+    id_: Annotated[str, typer.Argument(metavar="ID")], file: KeysFile = Path("keys.toml")
+) -> None:
+    """Take a key back."""
+    from service.keys import read_keys, write_keys
+
+    keys = read_keys(file)
+    if keys.pop(id_, None) is None:
+        raise InvalidParameter(f"there is no key {id_!r} in {file}")
+    write_keys(file, keys)
+    print(f"revoked {id_}")
+
+
 def _plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 

@@ -1,11 +1,27 @@
-"""Every exception pricemesh raises on purpose. What HTTP makes of them is not known here.
+"""Every exception pricemesh raises on purpose. What HTTP makes of them is known to `api` alone.
 
 PricemeshError
 ├── InvalidParameter    a setting of a policy, a world or a run that cannot be
 ├── InvalidContext      features that are missing, unknown, not finite or of the wrong length
 ├── InvalidFeedback     an arm that does not exist, a reward that is not a finite number
 ├── BadSummary          a peer's summary that cannot be read
-└── MissingExtra        an optional dependency that the command needs
+├── MissingExtra        an optional dependency that the command needs
+├── WrongConfiguration  everything wrong with a configuration, a line each
+├── NotStarted          the service cannot run here
+│   ├── DatabaseInUse     another process owns this city's database
+│   ├── SchemaOutdated    the database wants `pricemesh migrate`
+│   └── SchemaChanged     arms or features are not those the database was made with
+├── Refused             a request that is understood and declined
+│   ├── UnreadableBody    not JSON, or not the fields the call wants
+│   ├── BodyTooLarge
+│   ├── NoKey             no API key, or one that is not known
+│   ├── NotAllowed        a key without the scope
+│   ├── TooFast           beyond the key's rate
+│   ├── UnknownDecision
+│   ├── OtherReward       the decision has learned another reward already
+│   ├── TooLate           the reward window has closed
+│   └── ImpossiblePin     a pin to a price that is no arm, or that the guardrails forbid
+└── StorageUnavailable  nothing was written and nothing changed; try again
 """
 
 
@@ -30,4 +46,76 @@ class BadSummary(PricemeshError, ValueError):
 
 
 class MissingExtra(PricemeshError, ImportError):
+    pass
+
+
+class WrongConfiguration(PricemeshError):
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("the configuration is wrong:\n" + "\n".join(f"  {fault}" for fault in faults))
+        self.faults = faults
+
+
+class NotStarted(PricemeshError):
+    pass
+
+
+class DatabaseInUse(NotStarted):
+    pass
+
+
+class SchemaOutdated(NotStarted):
+    pass
+
+
+class SchemaChanged(NotStarted):
+    pass
+
+
+class Refused(PricemeshError):
+    pass
+
+
+class UnreadableBody(Refused):
+    """`faults` are (field, message) pairs."""
+
+    def __init__(self, faults: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{field}: {said}" if field else said for field, said in faults))
+        self.faults = faults
+
+
+class BodyTooLarge(Refused):
+    pass
+
+
+class NoKey(Refused):
+    pass
+
+
+class NotAllowed(Refused):
+    pass
+
+
+class TooFast(Refused):
+    def __init__(self, retry_after_seconds: float) -> None:
+        super().__init__(f"too many requests with this key: try again in {retry_after_seconds:.2f} s")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class UnknownDecision(Refused):
+    pass
+
+
+class OtherReward(Refused):
+    pass
+
+
+class TooLate(Refused):
+    pass
+
+
+class ImpossiblePin(Refused):
+    pass
+
+
+class StorageUnavailable(PricemeshError):
     pass

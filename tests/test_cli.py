@@ -57,9 +57,7 @@ def test_csv_rows_add_up_to_the_regret_of_the_json(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_result_and_another_another() -> None:
     runs = [
-        json.loads(
-            pricemesh("simulate", *SMALL, "--policy", "netpool", "--seed", s, "--json", "-").stdout
-        )
+        json.loads(pricemesh("simulate", *SMALL, "--policy", "netpool", "--seed", s, "--json", "-").stdout)
         for s in ("4", "4", "5")
     ]
     regrets = [run[0]["regret_per_round"] for run in runs]

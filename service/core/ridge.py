@@ -70,6 +70,20 @@ class Ridge:
         self.inverse[at] = inverse
         self.theta[at] = np.matvec(inverse, self.response[at])
 
+    def state(self) -> dict[str, Array]:
+        """The natural parameters; everything else is derived from them."""
+        return {
+            "gram": self.gram,
+            "response": self.response,
+            "count": self.count,
+            "squares": self.squares,
+        }
+
+    def restore(self, state: dict[str, Array]) -> None:
+        self.gram, self.response = state["gram"], state["response"]
+        self.count, self.squares = state["count"], state["squares"]
+        self.refresh()
+
     def refresh(self) -> None:
         """Derive the inverse and theta of every arm from W and b."""
         self.inverse = inverse_of_positive_definite(self.gram)

@@ -40,9 +40,7 @@ def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> 
         axes.plot(t, mean, color=colour, linestyle=_STYLES[index % len(_STYLES)], linewidth=1.6)
         if seeds > 1:
             band = 2 * average.std(axis=0, ddof=1) / np.sqrt(seeds)
-            axes.fill_between(
-                t, np.maximum(mean - band, 1e-12), mean + band, color=colour, alpha=0.15, lw=0
-            )
+            axes.fill_between(t, np.maximum(mean - band, 1e-12), mean + band, color=colour, alpha=0.15, lw=0)
         ends.append((float(mean[-1]), outcome.label, colour))
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))

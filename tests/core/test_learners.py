@@ -32,8 +32,7 @@ def test_a_batch_of_cities_is_the_same_as_each_city_alone(name: str, settings: d
             batch.absorb(batch.summarise())
             for cities in alone:
                 told = [
-                    Summary.of(str(i), 0, version, bytes(16), city.numbers())
-                    for i, city in enumerate(cities)
+                    Summary.of(str(i), 0, version, bytes(16), city.numbers()) for i, city in enumerate(cities)
                 ]
                 for i, city in enumerate(cities):
                     city.absorb_held(str(i), merge({}, told))
@@ -161,8 +160,7 @@ def test_peers_may_come_and_go(name: str) -> None:
         for _ in range(30):
             learner.learn(rng.normal(size=4), int(rng.integers(2)), float(rng.normal()))
     told = {
-        city: Summary.of(city, 0, 1, bytes(16), learner.numbers())
-        for city, learner in (("b", b), ("c", c))
+        city: Summary.of(city, 0, 1, bytes(16), learner.numbers()) for city, learner in (("b", b), ("c", c))
     }
     with_both = copy.deepcopy(a)
     with_both.absorb_held("a", told)

@@ -92,9 +92,7 @@ def omega_by_loops(town: Town, rho: float, memory: float, combine: str, cosine: 
 
 
 @pytest.mark.parametrize("split", ["marginal", "block"])
-@pytest.mark.parametrize(
-    ("combine", "cosine"), [("product", "shift"), ("sum", "clip"), ("counts", "shift")]
-)
+@pytest.mark.parametrize(("combine", "cosine"), [("product", "shift"), ("sum", "clip"), ("counts", "shift")])
 @pytest.mark.parametrize("every", [1, 7])
 def test_netlinucb(split: str, combine: str, cosine: str, every: int) -> None:
     policy = make_policy(

@@ -19,12 +19,8 @@ summaries = st.builds(
 many = st.lists(summaries, max_size=8)
 
 
-@given(
-    st.text(max_size=30), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=80)
-)
-def test_the_wire_form_gives_back_the_same_bits(
-    origin: str, epoch: int, version: int, raw: bytes
-) -> None:
+@given(st.text(max_size=30), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=80))
+def test_the_wire_form_gives_back_the_same_bits(origin: str, epoch: int, version: int, raw: bytes) -> None:
     payload = raw[: len(raw) // 8 * 8]  # any bit pattern: NaNs with payloads and negative zeros too
     summary = Summary(origin, epoch, version, bytes(range(16)), payload)
     wire = summary.to_bytes()

@@ -1,7 +1,10 @@
 """The policies by name, and how parameters written as text become one of them."""
 
 from dataclasses import fields
+from math import prod
 from typing import Any, get_args, get_type_hints
+
+import numpy as np
 
 from service.core.policies.disjoint import Disjoint
 from service.core.policies.learner import Learner, Policy, Shape
@@ -9,9 +12,9 @@ from service.core.policies.netlinucb import NetLinUcb
 from service.core.policies.netpool import NetPool
 from service.core.policies.netsgducb import NetSgdUcb
 from service.core.policies.shared import Shared
-from service.errors import InvalidParameter
+from service.errors import BadSummary, InvalidParameter
 
-__all__ = ["POLICIES", "Learner", "Policy", "Shape", "make_policy", "parameters"]
+__all__ = ["POLICIES", "Learner", "Policy", "Shape", "dump", "load", "make_policy", "parameters"]
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name: policy for policy in (Disjoint, Shared, NetLinUcb, NetSgdUcb, NetPool)
@@ -56,3 +59,21 @@ def _read(key: str, value: Any, hint: Any) -> Any:
         if hint is float:
             raise InvalidParameter(f"{key} must be a number, not {value!r}") from None
         return value
+
+
+def dump(learner: Learner) -> bytes:
+    """A learner's state as bytes: its arrays one after another, float64 little-endian."""
+    return b"".join(value.astype("<f8").tobytes() for _, value in sorted(learner.state().items()))
+
+
+def load(learner: Learner, data: bytes) -> None:
+    """Bring a fresh learner of the same policy and shape to the state that `dump` wrote."""
+    numbers = np.frombuffer(data, dtype="<f8")
+    expected = {name: value.shape for name, value in sorted(learner.state().items())}
+    if numbers.size != sum(prod(shape) for shape in expected.values()):
+        raise BadSummary(f"{len(data)} bytes are not the state of this learner")
+    state, start = {}, 0
+    for name, shape in expected.items():
+        state[name] = numbers[start : start + prod(shape)].reshape(shape).copy()
+        start += prod(shape)
+    learner.restore(state)

@@ -23,6 +23,12 @@ class DisjointLearner(Learner):
         self.policy = policy
         self.own = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
 
+    def state(self) -> dict[str, Array]:
+        return self.own.state()
+
+    def restore(self, state: dict[str, Array]) -> None:
+        self.own.restore(state)
+
     def _score(self, x: Array) -> Score:
         return score_dense(self.own.theta, self.own.inverse, x, self.policy.alpha)
 

@@ -82,6 +82,14 @@ class Learner:
         them, so that peers may come and go. A batch is itself the group.
         """
 
+    def state(self) -> dict[str, Array]:
+        """What must be kept for this learner to go on after a restart: own learning, not the peers'."""
+        raise NotImplementedError
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Go on from a `state`; peers count again with the next absorb."""
+        raise NotImplementedError
+
     def numbers(self) -> Array:
         """The summary as it travels: (..., layout.size)."""
         return self.layout.pack(self.summarise())

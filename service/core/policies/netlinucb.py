@@ -50,6 +50,18 @@ class NetLinUcbLearner(WeightedLearner):
         self.covariance = np.zeros((*shape.batch, shape.arms, shape.dim, shape.dim))
         self._believe((...,))
 
+    def state(self) -> dict[str, Array]:
+        parts = {"context": self.context}
+        for place, ridge in enumerate(self.own):
+            parts |= {f"{name}{place}": value for name, value in ridge.state().items()}
+        return parts
+
+    def restore(self, state: dict[str, Array]) -> None:
+        self.context = state["context"]
+        for place, ridge in enumerate(self.own):
+            ridge.restore({name: state[f"{name}{place}"] for name in ridge.state()})
+        self._believe((...,))
+
     def _score(self, x: Array) -> Score:
         return score_dense(self.theta, self.covariance, x, self.policy.alpha)
 

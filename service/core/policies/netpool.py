@@ -5,7 +5,8 @@ estimate x'F^-1 f, radius alpha sqrt(x'F^-1 x). With heterogeneity 0 and trust e
 central server (Shared LinUCB) without any raw data leaving a city.
 """
 
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -53,6 +54,13 @@ class NetPoolLearner(Learner):
         self.pooled = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         self.heterogeneity = np.zeros((*shape.batch[:-1], shape.arms))
 
+    def state(self) -> dict[str, Array]:
+        return self.own.state()
+
+    def restore(self, state: dict[str, Array]) -> None:
+        self.own.restore(state)
+        self.pooled = deepcopy(self.own)
+
     def _score(self, x: Array) -> Score:
         return score_dense(self.pooled.theta, self.pooled.inverse, x, self.policy.alpha)
 
@@ -89,11 +97,9 @@ class NetPoolLearner(Learner):
             heterogeneity=policy.heterogeneity,
             robust=policy.trust == "robust",
         )
-        gram, response = self.own.gram.copy(), self.own.response.copy()
-        gram[..., :c, :c] += self._per_city(told.information)
-        response[..., :c] += self._per_city(told.response)
-        self.pooled = replace(self.own, gram=gram, response=response, count=self.own.count.copy())
-        self.pooled.squares = self.own.squares.copy()
+        self.pooled = deepcopy(self.own)
+        self.pooled.gram[..., :c, :c] += self._per_city(told.information)
+        self.pooled.response[..., :c] += self._per_city(told.response)
         self.pooled.refresh()
         self.heterogeneity = told.heterogeneity
         self.origins = origins

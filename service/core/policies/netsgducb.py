@@ -53,6 +53,23 @@ class NetSgdUcbLearner(WeightedLearner):
         self.own = Sgd.fresh(shape.batch, shape.arms, shape.dim)
         self.variances = np.ones((*shape.batch, shape.arms, shape.dim))
 
+    def state(self) -> dict[str, Array]:
+        own = self.own
+        return {
+            "theta": own.theta,
+            "momentum": own.momentum,
+            "accumulator": own.accumulator,
+            "count": own.count,
+            "context": self.context,
+        }
+
+    def restore(self, state: dict[str, Array]) -> None:
+        own = self.own
+        own.theta, own.momentum = state["theta"], state["momentum"]
+        own.accumulator, own.count = state["accumulator"], state["count"]
+        self.context = state["context"]
+        self._believe((...,))
+
     def _score(self, x: Array) -> Score:
         return score_diagonal(self.own.theta, self.variances, x, self.policy.alpha)
 

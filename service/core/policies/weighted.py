@@ -45,9 +45,7 @@ class WeightedLearner(Learner):
         kept = self._weighting.context_memory
         self.context = kept * self.context + (1.0 - kept) * x[..., : self.shape.shared]
 
-    def _fold(
-        self, group: Parts, origins: tuple[str, ...] | None, theta: Array, variance: Array
-    ) -> None:
+    def _fold(self, group: Parts, origins: tuple[str, ...] | None, theta: Array, variance: Array) -> None:
         """Move the weights one step and fold theta (..., J, K, c) and variance (..., J, K, ...)."""
         if origins is not None and origins != self.origins:
             self.weights = omega.realigned(self.weights, self.origins or origins[:1], origins)

@@ -1,0 +1,99 @@
+"""What every request passes on its way in and out: an id, the key, the clock, the log line.
+
+A plain ASGI layer, because it stands in front of every price.
+"""
+
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any
+
+from service.errors import PricemeshError
+from service.keys import Gatekeeper, Scope
+from service.metrics import Metrics
+
+log = logging.getLogger("pricemesh.requests")
+
+Message = dict[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,200}")
+
+
+def scope_of(path: str) -> Scope | None:
+    """Which scope a path wants; None is open to all."""
+    if path in ("/price", "/price/batch"):
+        return Scope.PRICE
+    if path in ("/feedback", "/feedback/batch"):
+        return Scope.FEEDBACK
+    if path.startswith("/admin"):
+        return Scope.ADMIN
+    if path in ("/healthz", "/readyz", "/version", "/docs", "/openapi.json"):
+        return None
+    return Scope.READ
+
+
+class Gate:
+    def __init__(
+        self,
+        app: Application,
+        *,
+        keeper: Gatekeeper,
+        metrics: Metrics,
+        refuse: Callable[[PricemeshError, str], Application],
+    ) -> None:
+        self._app = app
+        self._keeper = keeper
+        self._metrics = metrics
+        self._refuse = refuse
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = perf_counter()
+        given = key = None
+        for name, value in scope["headers"]:
+            if name == b"x-request-id":
+                given = value
+            elif name == b"authorization" and value[:7].lower() == b"bearer ":
+                key = value[7:].strip().decode("latin-1")
+            elif name == b"x-api-key":
+                key = value.decode("latin-1")
+        request_id = given if given and _REQUEST_ID.fullmatch(given) else secrets.token_hex(8).encode()
+        scope["request_id"] = request_id.decode()
+        status = 500
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+            await send(message)
+
+        caller = ""
+        try:
+            caller = self._keeper.admit(key, scope_of(scope["path"]))
+        except PricemeshError as fault:
+            await self._refuse(fault, scope["request_id"])(scope, receive, answer)
+        else:
+            await self._app(scope, receive, answer)
+        finally:
+            seconds = perf_counter() - started
+            route = getattr(scope.get("route"), "path", "other")
+            self._metrics.request(route, status, seconds)
+            if log.isEnabledFor(logging.INFO):
+                log.info(
+                    "%s %s %d",
+                    scope["method"],
+                    scope["path"],
+                    status,
+                    extra={
+                        "request_id": scope["request_id"],
+                        "milliseconds": round(seconds * 1e3, 3),
+                        "key": caller,
+                    },
+                )

@@ -1,0 +1,346 @@
+"""The use cases: quote a price, learn from feedback, and what an operator may do. No HTTP, no SQL.
+
+Lives on one event loop, which alone touches the learner. What it answers has been committed.
+"""
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from service.core.arrays import Array
+from service.core.policies import dump, load
+from service.core.ucb import choose
+from service.errors import ImpossiblePin, StorageUnavailable, UnknownDecision
+from service.settings import Settings
+from service.store.database import Committed, Database
+from service.store.operations import (
+    CloseWindow,
+    FeedbackResult,
+    KeepDecision,
+    KeepFeedback,
+    KeepSnapshot,
+    Lesson,
+    Operation,
+    Row,
+    SetControl,
+)
+from service.store.writer import Writer
+
+log = logging.getLogger("pricemesh")
+
+SNAPSHOT_EVERY = 1000  # feedback learned between snapshots: the most a start has to learn again
+SUBJECTS_REMEMBERED = 10_000
+
+
+class Pricing:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Callable[[], float] = time.time,
+        observed: Callable[[int, float], None] = lambda _size, _seconds: None,
+    ) -> None:
+        self.settings = settings
+        self.database = Database(settings.database.url, settings.city)
+        self._clock = clock
+        self._observed = observed
+        self._space = settings.features.space
+        self.prices = np.array(settings.arms.prices)
+        self.learner = settings.policy.policy.learner(settings.shape)
+        self.version = 0
+        self._snapshot_version = 0
+        self.learned = np.zeros(len(self.prices))  # by arm
+        self.reward_sums = np.zeros(len(self.prices))
+        self.decided = np.zeros(len(self.prices))  # since the start, by arm
+        self.controls: dict[str, tuple[dict[str, Any], float]] = {}
+        self._latest_prices: OrderedDict[str, float] = OrderedDict()
+        self._writer: Writer | None = None
+        self._opened = False
+        self.draining = False
+        self._allowed, self._limits = self._static_limits()
+
+    # Start and end
+
+    def open(self) -> None:
+        """Own the database and bring the learner to what it keeps. Whatever hinders a start is said here."""
+        kept = self.database.open(self.settings.schema_description)
+        if kept.payload is not None:
+            load(self.learner, kept.payload)
+            self.learned[:] = kept.tallies["learned"]
+            self.reward_sums[:] = kept.tallies["reward_sums"]
+        self.version = self._snapshot_version = kept.version
+        self._learn(kept.lessons)
+        self.controls = {name: (json.loads(value), since) for name, (value, since) in kept.controls.items()}
+        self._opened = True
+
+    async def start(self) -> None:
+        if not self._opened:
+            await asyncio.to_thread(self.open)
+        self._writer = Writer(self.database, self._committed, self._observed)
+
+    async def stop(self) -> None:
+        if self._writer is not None:
+            if self.version > self._snapshot_version:
+                self._keep_snapshot()
+            await self._writer.close()
+            self._writer = None
+        await asyncio.to_thread(self.database.close)
+
+    @property
+    def running(self) -> bool:
+        return self._writer is not None
+
+    @property
+    def writer(self) -> Writer:
+        assert self._writer is not None, "Pricing.start() comes first"
+        return self._writer
+
+    # Prices
+
+    async def quote(
+        self,
+        shared: dict[str, float],
+        local: dict[str, float],
+        decision_id: str | None = None,
+        subject: str | None = None,
+    ) -> Row:
+        (row,) = await self.quote_many([(shared, local, decision_id, subject)])
+        return row
+
+    async def quote_many(
+        self, asked: Sequence[tuple[dict[str, float], dict[str, float], str | None, str | None]]
+    ) -> list[Row]:
+        """Decide all, keep them in one commit, and give back what is kept under each id."""
+        contexts = [self._space.vector(shared, local) for shared, local, _, _ in asked]
+        if self.settings.guardrails.max_step is not None:
+            await self._recall([subject for *_, subject in asked if subject is not None])
+        operations = [
+            self._decide(x, decision_id, subject)
+            for x, (_, _, decision_id, subject) in zip(contexts, asked, strict=True)
+        ]
+        try:
+            rows = _all_done(await self.writer.submit(operations))
+        except StorageUnavailable:
+            for *_, subject in asked:
+                self._latest_prices.pop(subject or "", None)  # it was never given: read again what was
+            raise
+        for row in rows:
+            if row["subject"] is not None:
+                self._remember(row["subject"], row["price"])
+        return rows
+
+    def _decide(self, x: Array, decision_id: str | None, subject: str | None) -> KeepDecision:
+        score = self.learner.score(x)
+        allowed, limits = self._allowed, self._limits
+        if subject is not None or "pin" in self.controls:
+            allowed, limits = self._dynamic_limits(subject)
+        arm = int(choose(score, allowed))
+        now = self._clock()
+        price = self.settings.arms.prices[arm]
+        if subject is not None:
+            self._remember(subject, price)
+        row = {
+            "id": decision_id or f"{int(now * 1e6):014x}-{secrets.token_hex(8)}",
+            "made_at": now,
+            "subject": subject,
+            "arm": arm,
+            "price": price,
+            "context": x.tobytes(),
+            "estimates": score.estimate.tobytes(),
+            "radii": score.radius.tobytes(),
+            "limited_by": limits,
+            "policy": self.settings.policy.name,
+            "learner_version": self.version,
+        }
+        return KeepDecision(row, decision_id is not None)
+
+    def _static_limits(self) -> tuple[np.ndarray | None, str]:
+        """Arms within floor and ceiling, None where there is no limit, and what is said of it."""
+        rails = self.settings.guardrails
+        below = self.prices < (-np.inf if rails.floor is None else rails.floor)
+        above = self.prices > (np.inf if rails.ceiling is None else rails.ceiling)
+        said = _said({"floor": below, "ceiling": above})
+        return (None if said == "[]" else ~(below | above)), said
+
+    def _dynamic_limits(self, subject: str | None) -> tuple[np.ndarray | None, str]:
+        """The static limits narrowed by a pin, or by the largest step from the subject's last price."""
+        static = np.ones(len(self.prices), dtype=bool) if self._allowed is None else self._allowed
+        if "pin" in self.controls:
+            pinned = np.arange(len(self.prices)) == self.controls["pin"][0]["arm"]
+            return pinned, _added(self._limits, "pin", static & ~pinned)
+        step = self.settings.guardrails.max_step
+        last = self._latest_prices.get(subject) if subject is not None else None
+        if step is None or last is None:
+            return self._allowed, self._limits
+        distance = np.abs(self.prices - last)
+        near = distance <= step * (1 + 1e-12)
+        if not (static & near).any():
+            # Floor and ceiling have moved away from the last price: as near as they let us.
+            near = distance <= distance[static].min()
+        return static & near, _added(self._limits, "max_step", static & ~near)
+
+    def _remember(self, subject: str, price: float) -> None:
+        self._latest_prices[subject] = price
+        self._latest_prices.move_to_end(subject)
+        if len(self._latest_prices) > SUBJECTS_REMEMBERED:
+            self._latest_prices.popitem(last=False)
+
+    async def _recall(self, subjects: list[str]) -> None:
+        """Fetch last prices that are not in memory any more."""
+        for subject in subjects:
+            if subject not in self._latest_prices:
+                price = await asyncio.to_thread(self.database.latest_price, subject)
+                if price is not None and subject not in self._latest_prices:
+                    self._remember(subject, price)
+
+    # Feedback
+
+    async def feedback(self, items: Sequence[tuple[str, float]]) -> list[FeedbackResult]:
+        now = self._clock()
+        window = self.settings.feedback.window_seconds
+        frozen = "freeze" in self.controls
+        operations = [KeepFeedback(id_, reward, now, frozen, now - window) for id_, reward in items]
+        return _all_done(await self.writer.submit(operations))
+
+    async def close_window(self) -> int:
+        """Where there is a default reward, give it to decisions whose window has closed unanswered."""
+        reward = self.settings.feedback.default_reward
+        if reward is None:
+            return 0
+        now = self._clock()
+        before = now - self.settings.feedback.window_seconds
+        closing = CloseWindow(before, reward, now, "freeze" in self.controls)
+        (lessons,) = await self.writer.submit([closing])
+        return len(lessons)
+
+    def _committed(self, operations: Sequence[Operation], outcome: Committed) -> None:
+        """Learn what has just become durable, in the order of its versions."""
+        self._learn(outcome.recovered)
+        lessons: list[Lesson] = []
+        for operation, result in zip(operations, outcome.results, strict=True):
+            if isinstance(result, FeedbackResult):
+                if result.lesson is not None:
+                    lessons.append(result.lesson)
+            elif isinstance(operation, KeepDecision):
+                if result is operation.row:
+                    self.decided[operation.row["arm"]] += 1
+            elif isinstance(operation, CloseWindow) and not isinstance(result, Exception):
+                lessons += result
+        self._learn(lessons)
+        if self.version - self._snapshot_version >= SNAPSHOT_EVERY:
+            self._keep_snapshot()
+
+    def _learn(self, lessons: Sequence[Lesson]) -> None:
+        for lesson in lessons:
+            self.learner.learn(np.frombuffer(lesson.context), lesson.arm, lesson.reward)
+            self.learned[lesson.arm] += 1
+            self.reward_sums[lesson.arm] += lesson.reward
+            self.version = lesson.version
+
+    def _keep_snapshot(self) -> None:
+        tallies = {"learned": self.learned.tolist(), "reward_sums": self.reward_sums.tolist()}
+        self._snapshot_version = self.version
+        done = self.writer.submit([KeepSnapshot(self.version, json.dumps(tallies), dump(self.learner))])
+        done.add_done_callback(_log_fault)
+
+    # Operators
+
+    async def pin(self, price: float, reason: str) -> None:
+        """Give everyone this price until the pin is lifted."""
+        at = np.flatnonzero(np.isclose(self.prices, price, rtol=1e-12))
+        if not at.size:
+            raise ImpossiblePin(f"{price} is no arm's price; there are {self.prices.tolist()}")
+        arm = int(at[0])
+        if self._allowed is not None and not self._allowed[arm]:
+            raise ImpossiblePin(f"{price} is outside the guardrails' floor and ceiling")
+        await self._control("pin", {"arm": arm, "price": float(self.prices[arm]), "reason": reason})
+
+    async def freeze(self, reason: str) -> None:
+        """Keep feedback from now on without learning from it."""
+        await self._control("freeze", {"reason": reason})
+
+    async def lift(self, name: str) -> None:
+        await self._control(name, None)
+
+    async def _control(self, name: str, value: dict[str, Any] | None) -> None:
+        now = self._clock()
+        await self.writer.submit([SetControl(name, None if value is None else json.dumps(value), now)])
+        if value is None:
+            self.controls.pop(name, None)
+        else:
+            self.controls[name] = (value, now)
+
+    # Reading
+
+    async def decision(self, id_: str) -> Row:
+        row = await asyncio.to_thread(self.database.decision, id_)
+        if row is None:
+            raise UnknownDecision(f"there is no decision {id_!r}")
+        return row
+
+    async def latest_decisions(self, **filters: Any) -> list[Row]:
+        return await asyncio.to_thread(lambda: self.database.latest_decisions(**filters))
+
+    async def faults(self) -> list[str]:
+        """Why this city cannot serve; nothing when it can."""
+        if self.draining or not self.running:
+            return ["shutting down" if self.draining else "the learner is not loaded"]
+        reachable = await asyncio.to_thread(self.database.reachable)
+        return [] if reachable else ["the database cannot be reached, or its schema is not current"]
+
+    async def state(self) -> dict[str, Any]:
+        made, answered = await asyncio.to_thread(self.database.totals)
+        means = self.reward_sums / np.maximum(self.learned, 1)
+        return {
+            "city": self.settings.city,
+            "policy": self.policy_parameters(),
+            "version": self.version,
+            "decisions": made,
+            "feedback": answered,
+            "arms": [
+                {
+                    "arm": arm,
+                    "price": price,
+                    "count": int(self.learned[arm]),
+                    "mean_reward": float(means[arm]) if self.learned[arm] else None,
+                }
+                for arm, price in enumerate(self.settings.arms.prices)
+            ],
+            "peers": [],
+            "guardrails": self.settings.guardrails.model_dump(),
+            "controls": {name: {"value": value, "since": at} for name, (value, at) in self.controls.items()},
+            "fingerprint": self.settings.fingerprint.hex(),
+        }
+
+    def policy_parameters(self) -> dict[str, Any]:
+        policy = self.settings.policy.policy
+        return {"name": policy.name, **asdict(policy)}  # type: ignore[call-overload]
+
+
+def _all_done(results: list[Any]) -> list[Any]:
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
+
+
+def _said(ruled_out: dict[str, np.ndarray]) -> str:
+    numbers = {rule: np.flatnonzero(arms).tolist() for rule, arms in ruled_out.items()}
+    return json.dumps([{"rule": rule, "arms": arms} for rule, arms in numbers.items() if arms])
+
+
+def _added(limits: str, rule: str, arms: np.ndarray) -> str:
+    return json.dumps(json.loads(limits) + json.loads(_said({rule: arms})))
+
+
+def _log_fault(done: "asyncio.Future[Any]") -> None:
+    if not done.cancelled() and (fault := done.exception()):
+        log.warning("snapshot not kept, the next one will be", extra={"fault": str(fault)})

@@ -1,0 +1,63 @@
+"""uvicorn around a city: where it may listen, and a shutdown that is announced before it happens."""
+
+import ipaddress
+import logging
+import socket
+from types import FrameType
+
+import uvicorn
+
+from service.app import create_app
+from service.errors import NotStarted
+from service.settings import Settings
+
+log = logging.getLogger("pricemesh")
+
+
+class Server(uvicorn.Server):
+    """Says it is not ready from the moment it is told to stop; requests under way are still answered."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.config.app.state.pricing.draining = True  # type: ignore[union-attr]
+        super().handle_exit(sig, frame)
+
+
+def run(settings: Settings, host: str, port: int) -> None:
+    if settings.security.api_keys_file is None:
+        if not _is_loopback(host):
+            raise NotStarted(
+                f"without API keys this service listens on loopback only, not on {host}: make one with "
+                "`pricemesh keys new --scope price,feedback` and name its file in security.api_keys_file"
+            )
+        log.warning("no API keys: everyone on this machine may call, and only on this machine")
+    app = create_app(settings)
+    app.state.pricing.open()
+    listener = _listen(host, port)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=10,
+    )
+    bound = listener.getsockname()
+    log.info("listening", extra={"address": f"http://{bound[0]}:{bound[1]}"})
+    Server(config).run(sockets=[listener])
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as fault:
+        raise NotStarted(f"cannot listen on {host}:{port}: {fault.strerror or fault}") from None

@@ -1,0 +1,82 @@
+"""The tables. Migrations in `migrations/` make them; a test checks that both agree.
+
+Decisions and feedback are only ever added. `learner` holds one snapshot, so that a start need not read
+all feedback again. Vectors are float64, little-endian.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+metadata = MetaData()
+Serial = BigInteger().with_variant(Integer, "sqlite")
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("number", Serial, primary_key=True, autoincrement=True),
+    Column("id", String(128), nullable=False),
+    Column("made_at", Double, nullable=False),
+    Column("subject", String(200)),
+    Column("arm", Integer, nullable=False),
+    Column("price", Double, nullable=False),
+    Column("context", LargeBinary, nullable=False),
+    Column("estimates", LargeBinary, nullable=False),
+    Column("radii", LargeBinary, nullable=False),
+    Column("limited_by", Text, nullable=False),
+    Column("policy", String(40), nullable=False),
+    Column("learner_version", BigInteger, nullable=False),
+    Index("decisions_id", "id", unique=True),
+    Index("decisions_made_at", "made_at"),
+    Index("decisions_subject", "subject", "number"),
+)
+
+feedback = Table(
+    "feedback",
+    metadata,
+    Column("number", Serial, primary_key=True, autoincrement=True),
+    Column("decision", BigInteger, ForeignKey("decisions.number"), nullable=False),
+    Column("reward", Double, nullable=False),
+    Column("received_at", Double, nullable=False),
+    Column("by_default", Boolean, nullable=False),
+    Column("version", BigInteger),  # the learner's version with it; null when learning was frozen
+    Index("feedback_decision", "decision", unique=True),
+    Index("feedback_version", "version", unique=True),
+)
+
+learner = Table(
+    "learner",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+    Column("tallies", Text, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+)
+
+city = Table(
+    "city",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("name", String(100), nullable=False),
+    Column("description", Text, nullable=False),
+    Column("settled_through", BigInteger, nullable=False),
+)
+
+controls = Table(
+    "controls",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("since", Double, nullable=False),
+)

@@ -1,0 +1,182 @@
+"""Every HTTP body, in and out. Numbers are finite; unknown fields are refused."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:@-]{1,128}$")]
+Subject = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class Incoming(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PriceRequest(Incoming):
+    shared: dict[str, Number] = Field(description="Every declared shared feature by name.")
+    local: dict[str, Number] = Field(default={}, description="Every declared local feature by name.")
+    decision_id: Identifier | None = Field(
+        default=None, description="Your own name for the decision: asked again, it gets the same answer."
+    )
+    subject: Subject | None = Field(
+        default=None, description="Whose price it is (a customer, a route): `max_step` holds for each."
+    )
+
+
+class PriceBatch(Incoming):
+    requests: list[PriceRequest] = Field(min_length=1)
+
+
+class FeedbackRequest(Incoming):
+    decision_id: Identifier
+    reward: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e12, le=1e12)]
+
+
+class FeedbackBatch(Incoming):
+    items: list[FeedbackRequest] = Field(min_length=1)
+
+
+class PinRequest(Incoming):
+    price: Number = Field(description="One of the arms' prices.")
+    reason: Annotated[str, Field(max_length=500)] = ""
+
+
+class FreezeRequest(Incoming):
+    reason: Annotated[str, Field(max_length=500)] = ""
+
+
+class Limit(BaseModel):
+    rule: Literal["floor", "ceiling", "max_step", "pin"]
+    arms: list[int] = Field(description="The arms it ruled out.")
+
+
+class Decision(BaseModel):
+    decision_id: str
+    city: str
+    arm: int
+    price: float
+    estimate: float
+    radius: float
+    policy: str
+    limited_by: list[Limit]
+
+
+class DecisionBatch(BaseModel):
+    decisions: list[Decision]
+
+
+class Learned(BaseModel):
+    decision_id: str
+    reward: float
+    learned: bool = Field(description="False while learning is frozen: kept, and never learned.")
+    version: int | None = Field(description="The learner's version with this feedback.")
+
+
+class FeedbackOutcome(BaseModel):
+    decision_id: str
+    status: int = Field(description="What `POST /feedback` would have answered: 200, 404, 409 or 410.")
+    learned: bool = False
+    version: int | None = None
+    detail: str | None = None
+
+
+class FeedbackOutcomes(BaseModel):
+    outcomes: list[FeedbackOutcome]
+
+
+class ArmScore(BaseModel):
+    arm: int
+    price: float
+    estimate: float
+    radius: float
+
+
+class Contribution(BaseModel):
+    origin: str
+    estimate: float
+
+
+class FeedbackRecord(BaseModel):
+    reward: float
+    received_at: float
+    by_default: bool
+    version: int | None
+
+
+class DecisionRecord(Decision):
+    """The audit record: everything that was known when the price was given."""
+
+    number: int
+    made_at: float
+    subject: str | None
+    context: dict[str, dict[str, float]]
+    arms: list[ArmScore]
+    learner_version: int
+    feedback: FeedbackRecord | None
+    contributions: list[Contribution]
+
+
+class DecisionPage(BaseModel):
+    decisions: list[DecisionRecord]
+    next_before: int | None = Field(description="Pass as `before` for the next page; null at the end.")
+
+
+class ArmState(BaseModel):
+    arm: int
+    price: float
+    count: int
+    mean_reward: float | None
+
+
+class PeerState(BaseModel):
+    origin: str
+    version: int
+    age_seconds: float
+    status: str
+    weights: list[float]
+
+
+class Control(BaseModel):
+    value: dict[str, Any]
+    since: float
+
+
+class State(BaseModel):
+    city: str
+    policy: dict[str, Any]
+    version: int
+    decisions: int
+    feedback: int
+    arms: list[ArmState]
+    peers: list[PeerState]
+    guardrails: dict[str, float | None]
+    controls: dict[str, Control]
+    fingerprint: str
+
+
+class Version(BaseModel):
+    name: str
+    version: str
+    city: str
+
+
+class Health(BaseModel):
+    status: str
+    faults: list[str] = []
+
+
+class FieldFault(BaseModel):
+    field: str
+    detail: str
+
+
+class Problem(BaseModel):
+    """An RFC 9457 problem document."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str | None = None
+    errors: list[FieldFault] | None = None

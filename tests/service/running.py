@@ -1,0 +1,129 @@
+"""A city that really listens: uvicorn in a thread, or `pricemesh serve` in a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from service.app import create_app
+from service.pricing import Pricing
+from service.settings import Settings
+
+CONFIG: dict[str, Any] = {
+    "city": "lisbon",
+    "arms": {"prices": [8.0, 9.0, 10.0, 11.0, 12.0]},
+    "features": {
+        "shared": ["demand", {"name": "rain", "min": 0, "max": 1}, "event"],
+        "local": ["tourists", "strike"],
+    },
+}
+CONTEXT = {
+    "shared": {"demand": 0.5, "rain": 0.25, "event": 1.0},
+    "local": {"tourists": 0.1, "strike": 0.0},
+}
+
+
+def settings_for(url: str, **sections: Any) -> Settings:
+    return Settings.model_validate({**CONFIG, "database": {"url": url}, **sections})
+
+
+class RunningCity:
+    """In a thread of this process, so that a test may look inside."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.app = create_app(settings)
+        config = uvicorn.Config(self.app, host="127.0.0.1", port=0, log_config=None, access_log=False)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread.start()
+        deadline = time.monotonic() + 20
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise RuntimeError("the city did not start")
+            time.sleep(0.005)
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.http = httpx.Client(base_url=self.url, timeout=20)
+
+    @property
+    def pricing(self) -> Pricing:
+        pricing: Pricing = self.app.state.pricing
+        return pricing
+
+    def price(self, **more: Any) -> dict[str, Any]:
+        response = self.http.post("/price", json=CONTEXT | more)
+        assert response.status_code == 200, response.text
+        body: dict[str, Any] = response.json()
+        return body
+
+    def feedback(self, decision_id: str, reward: float) -> httpx.Response:
+        return self.http.post("/feedback", json={"decision_id": decision_id, "reward": reward})
+
+    def state(self) -> dict[str, Any]:
+        body: dict[str, Any] = self.http.get("/state").json()
+        return body
+
+    def stop(self) -> None:
+        self.http.close()
+        self._server.should_exit = True
+        self._thread.join(timeout=20)
+        assert not self._thread.is_alive()
+
+
+class CityProcess:
+    """`pricemesh serve` on a free port, to be killed at will."""
+
+    def __init__(self, folder: Path, url: str, **sections: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._log = folder / "log.txt"
+        with self._log.open("ab") as log:
+            before = log.tell()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "service", "serve", "--port", "0"],
+                stderr=log,
+                stdout=log,
+                cwd=folder,
+                env={**os.environ, **environment({**CONFIG, "database": {"url": url}, **sections})},
+            )
+        self.url = self._wait_for_address(before)
+
+    def _wait_for_address(self, start: int) -> str:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            lines = self._log.read_bytes()[start:].decode().splitlines()
+            said = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+            if any(line["message"] == "serving" for line in said):
+                return str(next(line["address"] for line in said if line["message"] == "listening"))
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise RuntimeError(f"the city did not start:\n{self._log.read_text()[-2000:]}")
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> int:
+        self._process.terminate()
+        return self._process.wait(timeout=30)
+
+
+def environment(config: dict[str, Any]) -> dict[str, str]:
+    """A configuration as PRICEMESH_* variables."""
+    flat = {}
+    for section, values in config.items():
+        if isinstance(values, dict):
+            for key, value in values.items():
+                text = value if isinstance(value, str) else json.dumps(value)
+                flat[f"PRICEMESH_{section}_{key}".upper()] = text
+        else:
+            flat[f"PRICEMESH_{section}".upper()] = str(values)
+    return flat
