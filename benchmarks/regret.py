@@ -44,6 +44,8 @@ SETTINGS = (
     Setting("heterogeneity 0.5, σ=0.5", Linear(heterogeneity=0.5)),
     Setting("heterogeneity 1, σ=0.5", Linear(heterogeneity=1.0)),
     Setting("heterogeneity 1, σ=0.1", Linear(heterogeneity=1.0, noise=0.1)),
+    Setting("heterogeneity 2, σ=0.1", Linear(heterogeneity=2.0, noise=0.1)),
+    Setting("outliers 10 %, σ=0.5", Linear(outliers=0.1)),
     Setting("market", Market()),
 )
 

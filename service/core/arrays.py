@@ -11,40 +11,52 @@ from service.errors import InvalidContext, InvalidFeedback, InvalidParameter
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Squares of larger numbers drown the ridge term in rounding: such a feature wants another unit.
-LARGEST = 1e12
-LARGEST_SQUARE = LARGEST**2
+# Squares of longer contexts drown the ridge term in rounding: such features want another unit.
+LONGEST_CONTEXT = 1e5
+LARGEST_REWARD = 1e12
+
+
+def _numbers(given: Any) -> Array | None:
+    """`given` as float64; None for text, complex or ragged values and integers beyond floating point."""
+    if isinstance(given, np.ndarray) and given.dtype == np.float64:
+        return given
+    try:
+        values = np.asarray(given)
+    except ValueError:
+        return None
+    return values.astype(np.float64) if values.dtype.kind in "iuf" else None
 
 
 def checked_context(x: Any, shape: tuple[int, ...]) -> Array:
     """`x` as float64 of exactly `shape`, finite and of usable size."""
-    try:
-        vector: Array = np.asarray(x, dtype=np.float64)
-    except (TypeError, ValueError) as fault:
-        raise InvalidContext(f"a context must be numbers: {fault}") from None
+    vector = _numbers(x)
+    if vector is None:
+        raise InvalidContext("a context must be real numbers of floating-point size")
     if vector.shape != shape:
         raise InvalidContext(f"a context here has shape {shape}, not {vector.shape}")
-    if not np.vdot(vector, vector) <= LARGEST_SQUARE:
+    if not np.vdot(vector, vector) <= LONGEST_CONTEXT**2 * max(1, vector.size // vector.shape[-1]):
         raise InvalidContext(
-            f"a context must be finite and of length below {LARGEST:g}: rescale its features"
+            f"a context must be finite and of length below {LONGEST_CONTEXT:g}: rescale its features"
         )
     return vector
 
 
 def checked_reward(reward: Any, shape: tuple[int, ...]) -> Array:
-    try:
-        value: Array = np.asarray(reward, dtype=np.float64)
-    except (TypeError, ValueError) as fault:
-        raise InvalidFeedback(f"a reward must be a number: {fault}") from None
+    value = _numbers(reward)
+    if value is None:
+        raise InvalidFeedback("a reward must be a real number of floating-point size")
     if value.shape != shape:
         raise InvalidFeedback(f"rewards here have shape {shape}, not {value.shape}")
-    if not np.vdot(value, value) <= LARGEST_SQUARE:
-        raise InvalidFeedback(f"a reward must be finite and below {LARGEST:g}")
+    if not np.abs(value).max(initial=0.0) <= LARGEST_REWARD:
+        raise InvalidFeedback(f"a reward must be finite and below {LARGEST_REWARD:g}")
     return value
 
 
 def checked_arm(arm: Any, arms: int, shape: tuple[int, ...]) -> Ints:
-    value = np.asarray(arm)
+    try:
+        value = np.asarray(arm)
+    except ValueError:
+        raise InvalidFeedback(f"arms are whole numbers, not {arm!r}") from None
     if value.dtype.kind not in "iu":
         raise InvalidFeedback(f"an arm is a whole number, not {arm!r}")
     if value.shape != shape:

@@ -60,6 +60,13 @@ class FeatureSpace:
         }
 
 
+def _is_finite(value: float) -> bool:
+    try:
+        return isfinite(value)
+    except OverflowError:  # an integer beyond floating point
+        return False
+
+
 def _read(
     part: str, features: tuple[Feature, ...], given: Mapping[str, Any], faults: list[str]
 ) -> list[float]:
@@ -73,8 +80,8 @@ def _read(
             faults.append(f"{at}: missing")
         elif isinstance(value, bool) or not isinstance(value, int | float):
             faults.append(f"{at}: must be a number, not {value!r}")
-        elif not isfinite(value):
-            faults.append(f"{at}: must be finite, not {value!r}")
+        elif not _is_finite(value):
+            faults.append(f"{at}: must be finite")
         elif not feature.min <= value <= feature.max:
             faults.append(f"{at}: {value!r} is outside [{feature.min:g}, {feature.max:g}]")
         else:

@@ -1,7 +1,7 @@
 """Partial pooling: what a city should believe of its peers' information on the shared parameters.
 
 Each city j of a group gives, per arm, its marginal information Lambda_j and h_j = Lambda_j theta_j
-in units of the noise, and its residual sum of squares. A peer's theta is taken to be the group's
+in units of the noise, and its estimate of that noise. A peer's theta is taken to be the group's
 centre plus a deviation of variance t per coordinate (in units of the noise), and so is one's own.
 
 Axes: (..., J, K, c, c) and the like: J cities of the group, K arms, c shared features.
@@ -15,6 +15,7 @@ import numpy as np
 from service.core.arrays import Array
 
 PASSES = 2
+BOAST = 3.0  # in judging others, no city counts for more than so many typical ones
 TAIL = 4.0  # degrees of freedom of the robust weights: the lower, the sooner a stranger is discounted
 
 
@@ -23,8 +24,7 @@ class Evidence(NamedTuple):
 
     information: Array  # Lambda (..., J, K, c, c), symmetric, positive semi-definite
     response: Array  # h (..., J, K, c)
-    residual: Array  # residual sum of squares (..., J, K)
-    freedom: Array  # its degrees of freedom (..., J, K)
+    noise: Array  # sigma^2 (..., J, K), zero where a city knows none
 
 
 class Pooled(NamedTuple):
@@ -49,9 +49,7 @@ def pool(
     t = np.full((*lead, arms), 0.0 if heterogeneity == "auto" else heterogeneity)
     if heterogeneity == "auto" or robust:
         spectrum = Spectrum.of(information, response)
-        noise = np.maximum(evidence.residual.sum(axis=-2), 0.0) / np.maximum(
-            evidence.freedom.sum(axis=-2), 1.0
-        )
+        noise = median_of_positive(evidence.noise)
         if heterogeneity == "auto" and robust:
             t = spectrum.median_estimate(noise, ridge)
         for _ in range(PASSES if robust else 1):
@@ -98,13 +96,14 @@ class Spectrum:
     """Lambda_j = U diag(l) U' of every city and arm, and the estimates in those coordinates."""
 
     information: Array  # Lambda (..., J, K, c, c)
-    response: Array  # h (..., J, K, c)
+    response: Array  # h (..., J, K, c), within the range of Lambda
     values: Array  # l (..., J, K, c)
     root: Array  # B = diag(sqrt l) U' (..., J, K, c, c), so that B'B = Lambda
     vectors: Array  # U'
     projected: Array  # U'h
     estimate: Array  # B theta_j, zero where a city knows nothing
     rank: Array  # (..., J, K)
+    voice: Array  # (..., J, K), how much of a city's information counts in judging others
 
     @classmethod
     def of(cls, information: Array, response: Array) -> "Spectrum":
@@ -112,17 +111,21 @@ class Spectrum:
         values = np.maximum(values, 0.0)
         known = values > 1e-10 * np.maximum(values[..., -1:], 1e-300)
         vectors = columns.swapaxes(-1, -2)
-        projected = np.matvec(vectors, response)
+        # What a city says of directions it has no information on is not heard.
+        projected = np.where(known, np.matvec(vectors, response), 0.0)
+        trace = values.sum(axis=-1)
+        typical = median_of_positive(trace)[..., None, :]
         scale = np.sqrt(values)
         return cls(
             information=information,
-            response=response,
+            response=np.vecmat(projected, vectors),
             values=values,
             root=scale[..., None] * vectors,
             vectors=vectors,
             projected=projected,
             estimate=np.where(known, projected / np.where(known, scale, 1.0), 0.0),
             rank=known.sum(axis=-1).astype(np.float64),
+            voice=np.minimum(1.0, BOAST * typical / np.maximum(trace, 1e-300)),
         )
 
     def discounted(self, t: Array) -> tuple[Array, Array]:
@@ -134,8 +137,7 @@ class Spectrum:
     def median_estimate(self, noise: Array, ridge: float) -> Array:
         """A first t per arm that a minority of cities cannot move: the median over cities of what each
         one's distance from the others' pool says alone, (..., K)."""
-        ones = np.ones(self.rank.shape)
-        others, pull = _others(ones, self.information, self.response, slice(None))
+        others, pull = _others(self.voice, self.information, self.response, slice(None))
         covariance = _covariance(others, ridge)
         apart = self.estimate - np.matvec(self.root, np.matvec(covariance, pull))
         cities = self.rank.shape[-2]
@@ -153,6 +155,7 @@ class Spectrum:
     def moment_estimate(self, trust: Array, noise: Array, ridge: float) -> Array:
         """t = tau^2 / sigma^2 per arm, by equating the weighted spread of the cities' estimates
         around their mean with its expectation, (..., K); `noise` sigma^2 (..., K)."""
+        trust = trust * self.voice
         own = self.information
         weighted = trust[..., None, None] * own
         total = weighted.sum(axis=-4)  # (..., K, c, c)
@@ -172,7 +175,7 @@ class Spectrum:
     def trust(self, trust: Array, noise: Array, t: Array, ridge: float) -> Array:
         """w_j = min(1, (nu + rank) / (nu + D_j)): D_j compares city j with the others' pool."""
         information, response = self.discounted(t)
-        others, pull = _others(trust, information, response, slice(None))
+        others, pull = _others(trust * self.voice, information, response, slice(None))
         eye = np.eye(others.shape[-1])
         covariance = _covariance(others, ridge)
         centre = np.matvec(covariance, pull)
@@ -184,6 +187,18 @@ class Spectrum:
         scaled = distance / np.where(quiet, noise, 1.0)[..., None, :]
         weights = np.minimum(1.0, (TAIL + self.rank) / (TAIL + scaled))
         return np.where(quiet[..., None, :], weights, 1.0)
+
+
+def median_of_positive(values: Array) -> Array:
+    """The median over cities of what is positive, (..., J, K) to (..., K); zero where nothing is."""
+    known = values > 0
+    count = known.sum(axis=-2, keepdims=True)
+    ascending = np.sort(np.where(known, values, np.inf), axis=-2)
+    low, high = np.maximum(count - 1, 0) // 2, count // 2
+    high = np.minimum(high, np.maximum(count - 1, 0))
+    middle = np.take_along_axis(ascending, low, -2) + np.take_along_axis(ascending, high, -2)
+    median: Array = np.where(count > 0, middle / 2.0, 0.0)[..., 0, :]
+    return median
 
 
 def _covariance(information: Array, ridge: float) -> Array:

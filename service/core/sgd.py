@@ -30,7 +30,9 @@ class Sgd:
         """One gradient step; `gamma` None sums the squared gradients, a number smooths them."""
         theta = self.theta[at]
         gradient = (np.vecdot(x, theta) - reward)[..., None] * x
-        momentum = mu * self.momentum[at] + (1.0 - mu) * gradient
+        # A context longer than 1, which the paper rules out, would make the step overshoot.
+        step = gradient / np.maximum(1.0, np.vecdot(x, x))[..., None]
+        momentum = mu * self.momentum[at] + (1.0 - mu) * step
         squares = gradient * gradient
         self.momentum[at] = momentum
         self.theta[at] = theta - eta * momentum

@@ -101,6 +101,12 @@ class Summary:
     fingerprint: bytes
     payload: bytes  # float64, little-endian
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.epoch < 1 << 64 or not 0 <= self.version < 1 << 64:
+            raise BadSummary(f"epoch and version are counts, not {self.epoch} and {self.version}")
+        if len(self.fingerprint) != 16 or len(self.payload) % 8 or len(self.origin.encode()) > 65_535:
+            raise BadSummary("a fingerprint has 16 bytes, a payload whole float64s, an origin a short name")
+
     @classmethod
     def of(cls, origin: str, epoch: int, version: int, fingerprint: bytes, numbers: Array) -> "Summary":
         return cls(origin, epoch, version, fingerprint, numbers.astype("<f8").tobytes())

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.arrays import Array, Ints
+from service.errors import InvalidParameter
 
 # Arms whose bounds differ by less than this (relative) count as equal and the lowest index wins, so
 # that rounding in a batch never decides where a single city would have decided otherwise.
@@ -39,5 +40,7 @@ def choose(score: Score, allowed: NDArray[np.bool_] | None = None) -> Ints:
         bound = np.where(allowed, bound, -np.inf)
     # For one city a plain number is much faster than an array of one.
     best = bound.item(bound.argmax()) if bound.ndim == 1 else bound.max(axis=-1, keepdims=True)
+    if not np.all(best > -np.inf):
+        raise InvalidParameter("no arm is allowed, or none has a finite bound")
     chosen: Ints = (bound >= best - TIE * (1.0 + abs(best))).argmax(axis=-1)
     return chosen

@@ -54,6 +54,16 @@ class _Block:
     batch: tuple[int, int, int]
 
 
+def check_mesh(world: World, groups: Sequence[int] | None, gossip_every: int) -> tuple[int, ...]:
+    """The sizes of the groups, if they and the period of gossip can be."""
+    sizes = tuple(groups or (world.cities,))
+    if sum(sizes) != world.cities or min(sizes) < 1:
+        raise InvalidParameter(f"groups {sizes} do not add up to {world.cities} cities")
+    if gossip_every < 1:
+        raise InvalidParameter(f"gossip_every counts rounds, from 1: not {gossip_every}")
+    return sizes
+
+
 class Mesh:
     """N cities of one policy. `groups` are the sizes of the groups, in the order of the cities."""
 
@@ -66,11 +76,7 @@ class Mesh:
         groups: Sequence[int] | None = None,
         gossip_every: int = 1,
     ) -> None:
-        sizes = tuple(groups or (world.cities,))
-        if sum(sizes) != world.cities or min(sizes) < 1:
-            raise InvalidParameter(f"groups {sizes} do not add up to {world.cities} cities")
-        if gossip_every < 1:
-            raise InvalidParameter(f"gossip_every counts rounds, from 1: not {gossip_every}")
+        sizes = check_mesh(world, groups, gossip_every)
         self.world, self.policy, self.seeds = world, policy, tuple(seeds)
         self.gossip_every = gossip_every
         self.blocks = [self._block(size, sizes) for size in sorted(set(sizes))]
@@ -141,6 +147,7 @@ def group_sizes(label: str) -> tuple[int, ...]:
 
     The paper writes the two factors in either order; the larger is the size of a group, save in 1xN.
     """
+    label = label.replace(" ", "")
     if re.fullmatch(r"\d+(,\d+)*", label):
         sizes = tuple(int(size) for size in label.split(","))
     elif factors := re.fullmatch(r"(\d+)[x*](\d+)", label):

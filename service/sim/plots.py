@@ -17,14 +17,26 @@ _COLOURS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#000000", "#CC79A7", "#
 _STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (7, 3)))
 
 
-def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> None:
-    """R(t)/t for every policy with a band of two standard errors over seeds, labelled at its end."""
+def check_plot(path: Path) -> None:
+    """Before a long run: that its picture can be drawn and kept."""
     try:
-        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
     except ImportError:
         raise MissingExtra(
             "plots need matplotlib: pip install 'pricemesh[lab]', or leave --plot out"
         ) from None
+    kinds = FigureCanvasAgg.get_supported_filetypes()
+    if path.suffix.lstrip(".").lower() not in kinds:
+        raise InvalidParameter(f"cannot draw {path}: its ending must be one of {', '.join(sorted(kinds))}")
+    if not path.resolve().parent.is_dir():
+        raise InvalidParameter(f"cannot draw {path}: there is no such folder")
+
+
+def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> None:
+    """R(t)/t for every policy with a band of two standard errors over seeds, labelled at its end."""
+    check_plot(path)
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
     from matplotlib.ticker import FormatStrFormatter
@@ -58,8 +70,8 @@ def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> 
         )
     try:
         figure.savefig(path, dpi=150, bbox_inches="tight")
-    except ValueError as fault:
-        raise InvalidParameter(f"cannot draw {path}: {fault}") from None
+    except OSError as fault:
+        raise InvalidParameter(f"cannot draw {path}: {fault.strerror}") from None
     finally:
         pyplot.close(figure)
 

@@ -11,7 +11,7 @@ import numpy as np
 from service.core.arrays import Array
 from service.core.policies import Policy, make_policy, parameters
 from service.errors import InvalidParameter
-from service.sim.mesh import Mesh, Row, rows
+from service.sim.mesh import Mesh, Row, check_mesh, rows
 from service.sim.worlds import World
 
 
@@ -116,6 +116,15 @@ class RowWriter:
         self._writer.writerows((label, *row) for row in rows_)
 
 
+def check_run(
+    world: World, seeds: Sequence[int], rounds: int, groups: Sequence[int] | None, gossip_every: int
+) -> None:
+    """Refuse what cannot be run, before anything is written."""
+    if rounds < 1 or not seeds or min(seeds) < 0:
+        raise InvalidParameter("a run has at least one round and one seed, and no seed below zero")
+    check_mesh(world, groups, gossip_every)
+
+
 def simulate(
     world: World,
     entry: Entry,
@@ -128,8 +137,7 @@ def simulate(
     writer: RowWriter | None = None,
 ) -> Outcome:
     """Play all rounds; `tick` is called after each, `writer` gets every row."""
-    if rounds < 1 or not seeds or min(seeds) < 0:
-        raise InvalidParameter("a run has at least one round and one seed, and no seed below zero")
+    check_run(world, seeds, rounds, groups, gossip_every)
     mesh = Mesh(world, entry.policy, seeds, groups=groups, gossip_every=gossip_every)
     regret, radius = np.empty((2, len(seeds), rounds))
     started = perf_counter()

@@ -109,7 +109,7 @@ class LinearInstance:
         theta = rng.standard_normal((n, k, c + s))
         own = rng.standard_normal((n, k, c))
         theta[..., :c] = common + world.heterogeneity * own
-        theta *= self._has[:, None, :] / np.sqrt(self._has.sum(axis=-1))[:, None, None]
+        theta *= self._has[:, None, :] / np.sqrt(c + s)
         mean = theta.mean(axis=1, keepdims=True)
         return np.asarray(mean + world.gap * (theta - mean))
 

@@ -8,7 +8,7 @@ import pytest
 
 from service.core.policies import POLICIES, Learner, Shape, make_policy, parameters
 from service.core.summary import Summary, merge
-from service.errors import InvalidContext, InvalidFeedback, InvalidParameter
+from service.errors import BadSummary, InvalidContext, InvalidFeedback, InvalidParameter
 
 CITY_POLICIES = [name for name in POLICIES if name != "shared"]
 VARIANTS = [
@@ -82,6 +82,13 @@ X = np.array([0.1, 0.2, 0.3])
         (np.array([0.1, 0.2]), 0, 1.0, InvalidContext),
         (np.array([[0.1, 0.2, 0.3]]), 0, 1.0, InvalidContext),
         ("abc", 0, 1.0, InvalidContext),
+        (["0.1", "0.2", "0.3"], 0, 1.0, InvalidContext),
+        (np.array([0.1 + 1j, 0.2, 0.3]), 0, 1.0, InvalidContext),
+        ([10**400, 0, 0], 0, 1.0, InvalidContext),
+        ([[1], [1, 2]], 0, 1.0, InvalidContext),
+        (X, [[1], [1, 2]], 1.0, InvalidFeedback),
+        (X, 0, 10**400, InvalidFeedback),
+        (X, 0, 1e13, InvalidFeedback),
         (X, 2, 1.0, InvalidFeedback),
         (X, -1, 1.0, InvalidFeedback),
         (X, 0.0, 1.0, InvalidFeedback),
@@ -195,3 +202,55 @@ def test_an_honest_majority_discounts_a_city_that_flips_its_signs() -> None:
     trust = cities[0].weights[0]
     assert trust[5] < 0.05
     assert trust[:5].min() > 0.5
+
+
+@pytest.mark.parametrize("name", ["netlinucb", "netsgducb", "netpool"])
+def test_a_summary_that_cannot_be_is_refused_and_changes_nothing(name: str) -> None:
+    learner = make_policy(name).learner(Shape(2, 2, 1))
+    learner.learn(X, 1, 0.5)
+    good = learner.numbers()
+    before = snapshot(learner)
+    for numbers in (good[:-1], np.where(np.arange(good.size) == 3, np.nan, good)):
+        with pytest.raises(BadSummary, match="porto sent"):
+            learner.absorb_held("lisbon", {"porto": Summary.of("porto", 0, 1, bytes(16), numbers)})
+    assert_unchanged(learner, before)
+
+
+def test_gradient_steps_do_not_overshoot_on_long_contexts() -> None:
+    rng = np.random.default_rng(0)
+    learner = make_policy("netsgducb").learner(Shape(1, 3, 0))
+    theta = np.array([1.0, -2.0, 0.5])
+    for _ in range(3000):
+        x = 10 * rng.normal(size=3)
+        learner.learn(x, 0, float(x @ theta + 0.1 * rng.normal()))
+    np.testing.assert_allclose(learner.score(np.eye(3)[0]).estimate, [1.0], atol=0.1)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"noise": 1e9},
+        {"noise": -1e9},
+        {"response": 1e3, "information": 0.0},
+        {"response": -100.0, "information": 100.0},
+    ],
+)
+def test_no_lie_of_one_city_in_six_leads_another_astray(lie: dict[str, float]) -> None:
+    """Numbers scale what the liar would have said, whose signs it flips besides."""
+    rng = np.random.default_rng(9)
+    theta = rng.normal(size=6)
+    cities = [make_policy("netpool").learner(Shape(1, 5, 1)) for _ in range(6)]
+    for city in cities:
+        for _ in range(150):
+            x = rng.normal(size=6)
+            city.learn(x, 0, float(x @ theta + 0.3 * rng.normal()))
+    told = {str(i): Summary.of(str(i), 0, 1, bytes(16), city.numbers()) for i, city in enumerate(cities)}
+    parts = cities[5].summarise()
+    parts["response"] = -parts["response"]
+    for name, factor in lie.items():
+        parts[name] = parts[name] * factor
+    told["5"] = Summary.of("5", 0, 1, bytes(16), cities[5].layout.pack(parts))
+    alone = np.abs(np.eye(6)[:5] @ cities[0].own.theta[0] - theta[:5]).max()  # type: ignore[attr-defined]
+    cities[0].absorb_held("0", told)
+    misled = np.abs(np.eye(6)[:5] @ cities[0].pooled.theta[0] - theta[:5]).max()  # type: ignore[attr-defined]
+    assert misled <= alone

@@ -1,6 +1,8 @@
 import numpy as np
+import pytest
 
 from service.core.ucb import Score, choose, score_dense, score_diagonal
+from service.errors import InvalidParameter
 
 
 def test_dense_score_by_hand() -> None:
@@ -34,3 +36,11 @@ def test_an_arm_that_is_not_allowed_is_never_chosen() -> None:
     score = Score(np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]]), np.zeros((2, 3)))
     allowed = np.array([[False, True, True], [True, True, False]])
     assert choose(score, allowed).tolist() == [1, 1]
+
+
+def test_where_nothing_may_be_chosen_nothing_is() -> None:
+    score = Score(np.ones(2), np.ones(2))
+    with pytest.raises(InvalidParameter, match="no arm"):
+        choose(score, np.array([False, False]))
+    with pytest.raises(InvalidParameter, match="no arm"):
+        choose(Score(np.array([np.nan, 1.0]), np.zeros(2)))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.weights import Weighting, identity
+from service.core.weights import Weighting, identity, realigned
 from service.errors import InvalidParameter
 
 EVERYONE = slice(None)
@@ -72,3 +72,11 @@ def test_weights_stay_a_distribution_over_the_senders(
 def test_impossible_settings_are_named(bad: Any) -> None:
     with pytest.raises(InvalidParameter, match=next(iter(bad))):
         Weighting(**bad)
+
+
+def test_weights_follow_their_origins_when_peers_come_and_go() -> None:
+    before = np.array([[[0.5, 0.3, 0.2]]])
+    joined = realigned(before, ("me", "b", "c"), ("me", "a", "b", "c"))
+    np.testing.assert_allclose(joined, [[[0.5, 0.0, 0.3, 0.2]]])
+    left = realigned(before, ("me", "b", "c"), ("me", "c"))
+    np.testing.assert_allclose(left, [[[5 / 7, 2 / 7]]])

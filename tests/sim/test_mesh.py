@@ -90,7 +90,7 @@ def test_groups_must_add_up_and_gossip_must_happen() -> None:
 
 def test_bytes_per_tick_are_those_of_the_wire_form() -> None:
     world = Linear(cities=2, arms=5, shared=8)
-    header, per_arm = 42, 8 * 9 // 2 + 8 + 3
+    header, per_arm = 42, 8 * 9 // 2 + 8 + 2
     assert Mesh(world, make_policy("netpool"), [0]).bytes_per_tick == header + 8 * 5 * per_arm
     assert Mesh(world, make_policy("disjoint"), [0]).bytes_per_tick == 0
     assert Mesh(world, make_policy("shared"), [0], gossip_every=3).bytes_per_tick == 3 * 8 * (10 + 2)

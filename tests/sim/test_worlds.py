@@ -52,10 +52,7 @@ def test_gap_scales_the_differences_between_arms_and_nothing_else() -> None:
 
 def test_without_heterogeneity_all_cities_share_the_same_shared_parameters() -> None:
     theta = Linear(local=(1, 4, 0), cities=3).instance([2]).theta
-    scale = np.sqrt([9, 12, 8])[:, None, None]  # each city divides by its own number of features
-    np.testing.assert_allclose(
-        theta[0, :, :, :8] * scale, np.broadcast_to(theta[0, 0, :, :8] * 3, (3, 5, 8)), atol=1e-14
-    )
+    np.testing.assert_array_equal(theta[0, :, :, :8], np.broadcast_to(theta[0, 0, :, :8], (3, 5, 8)))
     assert (theta[0, 2, :, 8:] == 0).all(), "a city without local features has no local parameters"
 
 
@@ -122,3 +119,14 @@ def test_impossible_worlds_are_refused(settings: dict[str, float]) -> None:
 def test_impossible_markets_are_refused(settings: dict[str, int]) -> None:
     with pytest.raises(InvalidParameter):
         Market(**settings)
+
+
+def test_context_mean_moves_every_feature() -> None:
+    contexts = np.array([now.context for now in play(Linear(context_mean=1.0), [0], 100)])
+    assert (contexts.mean(axis=(0, 1, 2)) > 0.15).all()
+
+
+def test_heterogeneity_makes_the_markets_differ_in_what_they_share() -> None:
+    alike, apart = (Market(heterogeneity=h).instance([0]).effects[0, :, :, :8] for h in (0.0, 0.5))
+    assert (alike == alike[0]).all()
+    assert np.ptp(apart, axis=0).min() > 0

@@ -14,7 +14,7 @@ from service.core.arrays import Array, checked_arm, checked_context, checked_rew
 from service.core.ridge import Index
 from service.core.summary import Field, Layout, Parts, Summary
 from service.core.ucb import Score
-from service.errors import InvalidParameter
+from service.errors import BadSummary, InvalidParameter
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ class Learner:
         self._learn(at, checked, value)
 
     def summarise(self) -> Parts:
-        """What peers need to know: arrays that start with (..., K), named as in `fields`."""
+        """What peers need to know: arrays that start with (..., K), named as in `fields`. They may be the
+        learner's own, as they are now; `numbers` is a copy."""
         return {}
 
     def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
@@ -98,6 +99,13 @@ class Learner:
         """Absorb the newest summaries that this one city holds; its own comes from the learner itself.
         The order in which they arrived leaves no trace."""
         peers = [held[origin] for origin in sorted(held) if origin != city]
+        for peer in peers:
+            if peer.numbers.size != self.layout.size:
+                raise BadSummary(
+                    f"{peer.origin} sent {peer.numbers.size} numbers, a summary here has {self.layout.size}"
+                )
+            if not np.isfinite(peer.numbers).all():
+                raise BadSummary(f"{peer.origin} sent numbers that are not finite")
         stack = np.stack([self.numbers(), *(peer.numbers for peer in peers)])
         self.absorb(self.layout.unpack(stack), (city, *(peer.origin for peer in peers)))
 

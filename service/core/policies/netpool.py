@@ -42,8 +42,7 @@ class NetPoolLearner(Learner):
         Field("information", 2),
         Field("response", 1),
         Field("count", 0),
-        Field("residual", 0),
-        Field("freedom", 0),
+        Field("noise", 0),
     )
 
     def __init__(self, policy: NetPool, shape: Shape) -> None:
@@ -69,29 +68,24 @@ class NetPoolLearner(Learner):
         self.pooled.learn(at, x, reward)
 
     def summarise(self) -> Parts:
-        """The own data's information on the shared part once the local part is integrated out, and
-        the residuals of the own fit with their degrees of freedom n - 2 tr H + tr H^2."""
+        """The own data's information on the shared part once the local part is integrated out."""
         c, own, ridge = self.shape.shared, self.own, self.policy.ridge
         p = own.gram[..., :c, :c] - ridge * np.eye(c)
         q, r = own.gram[..., :c, c:], own.gram[..., c:, c:]
         towards = np.concatenate([q.swapaxes(-1, -2), own.response[..., c:, None]], axis=-1)
         explained = np.matmul(q, np.linalg.solve(r, towards))
         information = p - explained[..., :-1]
-        penalty = ridge * np.vecdot(own.theta, own.theta)
-        hat = ridge * own.inverse  # I - H in the coordinates of theta
-        freedom = own.count - self.shape.dim + (hat * hat).sum(axis=(-1, -2))
         return {
             "information": (information + information.swapaxes(-1, -2)) / 2.0,
             "response": own.response[..., :c] - explained[..., -1],
             "count": own.count,
-            "residual": own.squares - np.vecdot(own.response, own.theta) - penalty,
-            "freedom": freedom,
+            "noise": own.noise(ridge),
         }
 
     def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
         policy, c = self.policy, self.shape.shared
         told = pool(
-            Evidence(group["information"], group["response"], group["residual"], group["freedom"]),
+            Evidence(group["information"], group["response"], group["noise"]),
             self._receivers,
             ridge=policy.ridge,
             heterogeneity=policy.heterogeneity,
