@@ -106,12 +106,20 @@ def handle_errors(app: FastAPI) -> None:
         detail = f"{request.method} {request.url.path}: {fault.detail}"
         response = problem(fault.status_code, kind, detail, request.scope.get("request_id"))
         response.headers.update(fault.headers or {})
+        if fault.status_code == 405:
+            response.headers["Allow"] = ", ".join(_methods(app, request))
         return response
 
     @app.exception_handler(Exception)
     async def unforeseen(request: Request, _fault: Exception) -> Response:
         detail = "an unforeseen fault, logged under this request_id"
         return problem(500, "internal", detail, request.scope.get("request_id"))
+
+
+def _methods(app: FastAPI, request: Request) -> list[str]:
+    """Every method of this path; the router itself names those of the first route that fits."""
+    path = getattr(request.scope.get("route"), "path", "")
+    return sorted(method.upper() for method in app.openapi()["paths"].get(path, {}))
 
 
 def _faults(errors: Any) -> list[tuple[str, str]]:
@@ -463,8 +471,7 @@ def example_request(pricing: Pricing) -> dict[str, Any]:
     space = pricing.settings.features.space
 
     def middle(low: float, high: float) -> float:
-        inside = min(max(0.5, low), high)
-        return inside if np.isinf(low) or np.isinf(high) else (low + high) / 2
+        return (low + high) / 2 if high - low < 1e4 else min(max(0.5, low), high)
 
     return {
         "shared": {feature.name: middle(feature.min, feature.max) for feature in space.shared},

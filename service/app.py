@@ -4,15 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 
 import service
-from service import api, wire
+from service import api
+from service.description import describe
 from service.errors import StorageUnavailable
 from service.gate import Gate
 from service.keys import Gatekeeper, read_keys
@@ -21,16 +18,6 @@ from service.pricing import Pricing
 from service.settings import Settings
 
 log = logging.getLogger("pricemesh")
-
-BODIES: tuple[type[BaseModel], ...] = (
-    wire.PriceRequest,
-    wire.PriceBatch,
-    wire.FeedbackRequest,
-    wire.FeedbackBatch,
-    wire.PinRequest,
-    wire.FreezeRequest,
-    wire.Problem,
-)
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -71,7 +58,7 @@ def create_app(settings: Settings) -> FastAPI:
     api.handle_errors(app)
     keeper = Gatekeeper(keys, settings.security.rate_per_second)
     app.add_middleware(Gate, keeper=keeper, metrics=metrics, refuse=api.refusal)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.openapi = lambda: describe(app, settings)  # type: ignore[method-assign]
     return app
 
 
@@ -87,17 +74,3 @@ async def close_windows(pricing: Pricing) -> None:
         except StorageUnavailable as fault:
             log.warning("windows not closed", extra={"fault": str(fault)})
         await asyncio.sleep(pause)
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's description, with the bodies that we read ourselves."""
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
-        )
-        _, schemas = models_json_schema(
-            [(model, "validation") for model in BODIES], ref_template="#/components/schemas/{model}"
-        )
-        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
-        app.openapi_schema = document
-    return app.openapi_schema

@@ -37,14 +37,15 @@ class Section(BaseModel):
 
 
 class FeatureSettings(Section):
+    """A feature without bounds is held to ten thousand either way: larger numbers want another unit."""
+
     name: str = Field(min_length=1, max_length=100)
-    min: float | None = None
-    max: float | None = None
+    min: float = Field(default=-1e4, ge=-1e5, le=1e5)
+    max: float = Field(default=1e4, ge=-1e5, le=1e5)
 
     @property
     def feature(self) -> Feature:
-        bounds = {"min": self.min, "max": self.max}
-        return Feature(self.name, **{key: value for key, value in bounds.items() if value is not None})
+        return Feature(self.name, self.min, self.max)
 
 
 class ArmSettings(Section):

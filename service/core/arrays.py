@@ -12,7 +12,7 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # Squares of longer contexts drown the ridge term in rounding: such features want another unit.
-LONGEST_CONTEXT = 1e5
+LONGEST_CONTEXT = 3e5
 LARGEST_REWARD = 1e12
 
 
