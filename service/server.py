@@ -2,6 +2,7 @@
 
 import ipaddress
 import logging
+import signal
 import socket
 from types import FrameType
 
@@ -17,9 +18,11 @@ log = logging.getLogger("pricemesh")
 class Server(uvicorn.Server):
     """Says it is not ready from the moment it is told to stop; requests under way are still answered."""
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """As uvicorn does, but told to stop and having stopped is no failure: the exit code is 0."""
         self.config.app.state.pricing.draining = True  # type: ignore[union-attr]
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
 
 def run(settings: Settings, host: str, port: int) -> None:

@@ -72,6 +72,7 @@ class RunningCity:
         return body
 
     def stop(self) -> None:
+        """Once more does no harm."""
         self.http.close()
         self._server.should_exit = True
         self._thread.join(timeout=20)

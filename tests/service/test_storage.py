@@ -1,0 +1,163 @@
+"""What happens to the database when things go wrong, and when its schema moves."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from service.errors import DatabaseInUse, InvalidParameter, SchemaChanged, SchemaOutdated, StorageUnavailable
+from service.store.database import Database, migrate
+from service.store.operations import KeepDecision
+from service.store.tables import metadata
+from tests.service.postgres import Postgres
+from tests.service.running import CONTEXT, RunningCity, settings_for
+
+Start = Callable[..., RunningCity]
+
+
+def test_the_migrations_make_the_tables_that_the_code_expects(database_url: str) -> None:
+    migrate(database_url, "head")
+    engine = sa.create_engine(database_url)
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    engine.dispose()
+
+
+def test_migrations_go_down_and_up_again_with_data_in_the_tables(start: Start, database_url: str) -> None:
+    city = start()
+    city.feedback(city.price()["decision_id"], 1.0)
+    city.http.post("/admin/freeze", json={})
+    city.stop()
+    assert migrate(database_url, "base") == ("0001", None)
+    assert migrate(database_url, "0001") == (None, "0001")
+    assert migrate(database_url, "head") == ("0001", "0001")
+    with pytest.raises(InvalidParameter, match="not migrated"):
+        migrate(database_url, "9999")
+
+
+def test_a_second_process_on_the_same_database_is_refused(city: RunningCity, database_url: str) -> None:
+    other = Database(database_url, "lisbon")
+    with pytest.raises(DatabaseInUse, match="another process"):
+        other.open(city.pricing.settings.schema_description)
+    assert city.price()["city"] == "lisbon"
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"arms": {"prices": [8.0, 9.0, 10.0, 11.0, 13.0]}}, "prices was"),
+        (
+            {"features": {"shared": ["demand", "event", "rain"], "local": ["tourists", "strike"]}},
+            "shared was",
+        ),
+        ({"city": "porto"}, "city was lisbon"),
+        ({"policy": {"name": "disjoint"}}, "policy was netpool"),
+    ],
+)
+def test_a_database_made_for_another_configuration_is_never_reinterpreted(
+    start: Start, database_url: str, section: Any, said: str
+) -> None:
+    start().price()
+    start().stop()
+    settings = settings_for(database_url, **section)
+    database = Database(database_url, settings.city)
+    with pytest.raises(SchemaChanged, match=said):
+        database.open(settings.schema_description)
+
+
+def test_postgres_without_a_schema_says_what_to_do(postgres: Postgres) -> None:
+    url = postgres.new_database(f"empty{time.time_ns()}")
+    database = Database(url, "lisbon")
+    with pytest.raises(SchemaOutdated, match="pricemesh migrate"):
+        database.open(settings_for(url).schema_description)
+
+
+def test_a_full_disk_is_a_503_that_loses_nothing_and_passes(tmp_path: Path) -> None:
+    city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
+    kept = [city.price(decision_id=f"d{i}")["decision_id"] for i in range(20)]
+    connection = city.pricing.database._connection
+    assert connection is not None
+    pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+    connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+    connection.rollback()
+    statuses = set()
+    answered: dict[str, int] = {}
+    for i in range(60):
+        response = city.http.post("/price", json=CONTEXT | {"decision_id": f"full{i}"})
+        statuses.add(response.status_code)
+        answered[f"full{i}"] = response.status_code
+        statuses.add(city.feedback(kept[i % 20], float(i % 20)).status_code)
+    assert 503 in statuses
+    assert statuses <= {200, 503}
+    refused = city.http.post("/price", json=CONTEXT)
+    assert refused.headers["retry-after"] == "1"
+    assert "full" in refused.json()["detail"]
+    version = city.state()["version"]
+    connection.exec_driver_sql("PRAGMA max_page_count=1000000")
+    connection.rollback()
+    for id_, status in answered.items():
+        assert city.http.get(f"/decisions/{id_}").status_code == (200 if status == 200 else 404)
+    assert city.feedback(city.price()["decision_id"], 1.0).json()["version"] == version + 1
+    city.stop()
+
+
+def test_a_postgres_that_drops_its_connections_costs_at_most_a_503(postgres: Postgres) -> None:
+    url = postgres.new_database(f"drops{time.time_ns()}")
+    migrate(url, "head")
+    city = RunningCity(settings_for(url))
+    for round_ in range(3):
+        first = city.price()["decision_id"]
+        postgres.end_connections()
+        statuses = [city.feedback(first, 1.0).status_code for _ in range(5)]
+        assert set(statuses) <= {200, 503}
+        assert statuses[-1] == 200
+        assert city.state()["version"] == round_ + 1
+    city.stop()
+
+
+def test_a_commit_that_failed_and_had_happened_is_learned_before_the_next(tmp_path: Path) -> None:
+    city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
+    first, second = (city.price()["decision_id"] for _ in range(2))
+    database = city.pricing.database
+    carry_out = database._carry_out
+
+    def fail_after_the_commit(connection: Any, operations: Any) -> Any:
+        carry_out(connection, operations)
+        connection.commit()
+        raise sa.exc.OperationalError("commit", {}, Exception("the answer got lost"))
+
+    database._carry_out = fail_after_the_commit  # type: ignore[method-assign]
+    assert city.feedback(first, 0.5).status_code == 503
+    database._carry_out = carry_out  # type: ignore[method-assign]
+    assert city.state()["version"] == 0
+    assert city.feedback(second, 0.7).json()["version"] == 2
+    assert city.feedback(first, 0.5).json()["version"] == 1
+    assert sum(arm["count"] for arm in city.state()["arms"]) == 2
+    city.stop()
+
+
+def test_one_operation_that_the_database_refuses_does_not_take_others_with_it(postgres: Postgres) -> None:
+    url = postgres.new_database(f"refuses{time.time_ns()}")
+    migrate(url, "head")
+    city = RunningCity(settings_for(url))
+
+    async def together() -> list[Any]:
+        good, bad = (city.pricing._decide(np.zeros(5), name, None) for name in ("good", "bad"))
+        poisoned = KeepDecision(bad.row | {"subject": "a\x00b"}, True)
+        submitted = [city.pricing.writer.submit([operation]) for operation in (good, poisoned)]
+        return list(await asyncio.gather(*submitted))
+
+    loop = city.pricing.writer._task.get_loop()
+    good, bad = asyncio.run_coroutine_threadsafe(together(), loop).result(10)
+    assert good[0]["id"] == "good"
+    assert isinstance(bad[0], StorageUnavailable)
+    assert city.http.get("/decisions/good").status_code == 200
+    assert city.http.get("/decisions/bad").status_code == 404
+    city.stop()
