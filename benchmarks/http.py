@@ -78,8 +78,10 @@ def process(words: list[str], env: dict[str, str], folder: Path, port: int) -> I
 def wrk(port: int, path: str, script: Path) -> float:
     """Requests per second; anything but 2xx is an error."""
     run = subprocess.run(
-        ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{SECONDS}s", "-s", str(script)]
-        + [f"http://127.0.0.1:{port}{path}"],
+        [
+            *("taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{SECONDS}s"),
+            *("-s", str(script), f"http://127.0.0.1:{port}{path}"),
+        ],
         capture_output=True,
         text=True,
         check=True,

@@ -1,94 +1,25 @@
-"""The routes of a city, and the one place where errors become status codes.
+"""The routes that the framework serves: what happened, what is believed, what an operator may do."""
 
-Bodies of the calls that carry traffic are read and written by pydantic directly: between the socket and
-the use case there is nothing but the validation that the model asks for.
-"""
-
-import json
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-import numpy as np
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 import service
 from service import wire
-from service.errors import (
-    BodyTooLarge,
-    ImpossiblePin,
-    InvalidContext,
-    NoKey,
-    NotAllowed,
-    OtherReward,
-    PricemeshError,
-    StorageUnavailable,
-    TooFast,
-    TooLate,
-    UnknownDecision,
-    UnreadableBody,
-)
+from service.answers import Answers
+from service.errors import PricemeshError, UnreadableBody
 from service.metrics import Metrics
 from service.pricing import Pricing
-from service.store.operations import FeedbackResult, FeedbackStatus, Row
-
-STATUSES: dict[type[PricemeshError], int] = {
-    UnreadableBody: 422,
-    InvalidContext: 422,
-    BodyTooLarge: 413,
-    NoKey: 401,
-    NotAllowed: 403,
-    TooFast: 429,
-    UnknownDecision: 404,
-    OtherReward: 409,
-    TooLate: 410,
-    ImpossiblePin: 409,
-    StorageUnavailable: 503,
-}
-Body = TypeVar("Body", bound=BaseModel)
-
-
-# Problems
-
-
-def problem(status: int, kind: str, detail: str, request_id: str | None, errors: Any = None) -> Response:
-    """An RFC 9457 problem document. `kind` is stable: programs may rely on it."""
-    document = wire.Problem(
-        type=f"urn:pricemesh:problem:{kind}",
-        title=HTTPStatus(status).phrase,
-        status=status,
-        detail=detail,
-        request_id=request_id,
-        errors=errors,
-    )
-    body = to_json(document.model_dump(exclude_none=True))
-    return Response(body, status, media_type="application/problem+json")
-
-
-def refusal(fault: PricemeshError, request_id: str | None) -> Response:
-    """The answer to an error of ours."""
-    status = STATUSES.get(type(fault), 500)
-    kind = "".join(f"-{c.lower()}" if c.isupper() else c for c in type(fault).__name__).strip("-")
-    errors = None
-    if isinstance(fault, UnreadableBody):
-        errors = [wire.FieldFault(field=field, detail=said) for field, said in fault.faults]
-    elif isinstance(fault, InvalidContext):
-        pairs = [text.partition(": ") for text in str(fault).split("; ")]
-        errors = [wire.FieldFault(field=field, detail=said) for field, _, said in pairs]
-    response = problem(status, kind, str(fault), request_id, errors)
-    if isinstance(fault, TooFast):
-        response.headers["Retry-After"] = str(max(1, round(fault.retry_after_seconds + 0.5)))
-    elif isinstance(fault, NoKey):
-        response.headers["WWW-Authenticate"] = "Bearer"
-    elif isinstance(fault, StorageUnavailable):
-        response.headers["Retry-After"] = "1"
-    return response
+from service.problems import Body, field_faults, parsed, problem, refusal
+from service.traffic import read_body
 
 
 def handle_errors(app: FastAPI) -> None:
@@ -98,7 +29,7 @@ def handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, fault: RequestValidationError) -> Response:
-        return refusal(UnreadableBody(_faults(fault.errors())), request.scope.get("request_id"))
+        return refusal(UnreadableBody(field_faults(fault.errors())), request.scope.get("request_id"))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, fault: HTTPException) -> Response:
@@ -110,11 +41,6 @@ def handle_errors(app: FastAPI) -> None:
             response.headers["Allow"] = ", ".join(_methods(app, request))
         return response
 
-    @app.exception_handler(Exception)
-    async def unforeseen(request: Request, _fault: Exception) -> Response:
-        detail = "an unforeseen fault, logged under this request_id"
-        return problem(500, "internal", detail, request.scope.get("request_id"))
-
 
 def _methods(app: FastAPI, request: Request) -> list[str]:
     """Every method of this path; the router itself names those of the first route that fits."""
@@ -122,35 +48,9 @@ def _methods(app: FastAPI, request: Request) -> list[str]:
     return sorted(method.upper() for method in app.openapi()["paths"].get(path, {}))
 
 
-def _faults(errors: Any) -> list[tuple[str, str]]:
-    return [
-        (
-            ".".join(str(part) for part in error["loc"] if part not in ("body", "query", "path")),
-            "unknown field" if error["type"] == "extra_forbidden" else str(error["msg"]),
-        )
-        for error in errors
-    ]
-
-
-# Bodies
-
-
 async def read(request: Request, model: type[Body], most_bytes: int) -> Body:
-    """The body as `model`, refused before it is held in memory if it is too large."""
-    too_large = BodyTooLarge(f"a body here has at most {most_bytes} bytes")
-    announced = request.headers.get("content-length")
-    if announced and announced.isdigit() and int(announced) > most_bytes:
-        raise too_large
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > most_bytes:
-            raise too_large
-        chunks.append(chunk)
-    try:
-        return model.model_validate_json(b"".join(chunks))
-    except ValidationError as fault:
-        raise UnreadableBody(_faults(fault.errors(include_url=False, include_input=False))) from None
+    first = await request.receive()
+    return parsed(model, await read_body(request.scope, request.receive, first, most_bytes))
 
 
 def json_response(content: Any) -> Response:
@@ -191,119 +91,10 @@ def problems(said: dict[int, str]) -> dict[int | str, dict[str, Any]]:
     }
 
 
-# Routes
-
-
-def traffic_routes(pricing: Pricing) -> APIRouter:
-    """Prices and feedback."""
-    router = APIRouter(tags=["prices"])
-    settings = pricing.settings
-    most_bytes, most_items = settings.limits.body_bytes, settings.limits.batch_size
-    example = example_request(pricing)
-    answer = Answer(pricing)
-
-    @router.post(
-        "/price",
-        summary="Ask for a price",
-        response_model=wire.Decision,
-        **_body(wire.PriceRequest, example, {}),
-    )
-    async def price(request: Request) -> Response:
-        asked = await read(request, wire.PriceRequest, most_bytes)
-        row = await pricing.quote(asked.shared, asked.local, asked.decision_id, asked.subject)
-        return json_response(answer.decision(row))
-
-    @router.post(
-        "/price/batch",
-        summary="Ask for many prices in one commit",
-        response_model=wire.DecisionBatch,
-        **_body(wire.PriceBatch, {"requests": [example, example]}, {}),
-    )
-    async def price_batch(request: Request) -> Response:
-        asked = (await read(request, wire.PriceBatch, most_bytes)).requests
-        _check_batch(len(asked), most_items, "requests")
-        rows = await pricing.quote_many([(a.shared, a.local, a.decision_id, a.subject) for a in asked])
-        return json_response({"decisions": [answer.decision(row) for row in rows]})
-
-    @router.post(
-        "/feedback",
-        summary="Tell what a decision brought",
-        response_model=wire.Learned,
-        **_body(
-            wire.FeedbackRequest,
-            {"decision_id": "order-1", "reward": 0.8},
-            {
-                404: "There is no such decision.",
-                409: "The decision has another reward already.",
-                410: "The reward window has closed.",
-            },
-        ),
-    )
-    async def feedback(request: Request) -> Response:
-        given = await read(request, wire.FeedbackRequest, most_bytes)
-        (result,) = await pricing.feedback([(given.decision_id, given.reward)])
-        fault = feedback_fault(given.decision_id, result)
-        if fault is not None:
-            raise fault
-        return json_response(
-            {
-                "decision_id": given.decision_id,
-                "reward": given.reward,
-                "learned": result.version is not None,
-                "version": result.version,
-            }
-        )
-
-    @router.post(
-        "/feedback/batch",
-        summary="Tell what many decisions brought; each has its own outcome",
-        response_model=wire.FeedbackOutcomes,
-        **_body(wire.FeedbackBatch, {"items": [{"decision_id": "order-1", "reward": 0.8}]}, {}),
-    )
-    async def feedback_batch(request: Request) -> Response:
-        items = (await read(request, wire.FeedbackBatch, most_bytes)).items
-        _check_batch(len(items), most_items, "items")
-        results = await pricing.feedback([(item.decision_id, item.reward) for item in items])
-        outcomes = [
-            feedback_outcome(item.decision_id, result) for item, result in zip(items, results, strict=True)
-        ]
-        return json_response({"outcomes": outcomes})
-
-    return router
-
-
-def _check_batch(size: int, most: int, field: str) -> None:
-    if size > most:
-        raise UnreadableBody([(field, f"at most {most} in one call, not {size}")])
-
-
-def feedback_fault(decision_id: str, result: FeedbackResult) -> PricemeshError | None:
-    match result.status:
-        case FeedbackStatus.UNKNOWN:
-            return UnknownDecision(f"there is no decision {decision_id!r}")
-        case FeedbackStatus.OTHER_REWARD:
-            return OtherReward(f"decision {decision_id!r} has the reward {result.kept_reward} already")
-        case FeedbackStatus.TOO_LATE:
-            return TooLate(f"the reward window of decision {decision_id!r} has closed")
-        case _:
-            return None
-
-
-def feedback_outcome(decision_id: str, result: FeedbackResult) -> dict[str, Any]:
-    fault = feedback_fault(decision_id, result)
-    return {
-        "decision_id": decision_id,
-        "status": 200 if fault is None else STATUSES[type(fault)],
-        "learned": fault is None and result.version is not None,
-        "version": result.version if fault is None else None,
-        "detail": None if fault is None else str(fault),
-    }
-
-
 def reading_routes(pricing: Pricing) -> APIRouter:
     """What happened, and what is believed now."""
     router = APIRouter(tags=["audit"])
-    answer = Answer(pricing)
+    answer = Answers(pricing.settings)
 
     @router.get(
         "/decisions",
@@ -424,57 +215,3 @@ def operating_routes(pricing: Pricing, metrics: Metrics) -> APIRouter:
         return json_response({"name": "pricemesh", "version": service.__version__, "city": city})
 
     return router
-
-
-class Answer:
-    """Rows as the bodies that callers get."""
-
-    def __init__(self, pricing: Pricing) -> None:
-        self._settings = pricing.settings
-        self._space = pricing.settings.features.space
-
-    def decision(self, row: Row) -> dict[str, Any]:
-        arm = row["arm"]
-        limits = row["limited_by"]
-        return {
-            "decision_id": row["id"],
-            "city": self._settings.city,
-            "arm": arm,
-            "price": row["price"],
-            "estimate": float(np.frombuffer(row["estimates"])[arm]),
-            "radius": float(np.frombuffer(row["radii"])[arm]),
-            "policy": row["policy"],
-            "limited_by": [] if limits == "[]" else json.loads(limits),
-        }
-
-    def record(self, row: Row) -> dict[str, Any]:
-        estimates, radii = np.frombuffer(row["estimates"]), np.frombuffer(row["radii"])
-        short = self.decision(row)
-        answered = row["reward"] is not None
-        return short | {
-            "number": row["number"],
-            "made_at": row["made_at"],
-            "subject": row["subject"],
-            "context": self._space.named(np.frombuffer(row["context"])),
-            "arms": [
-                {"arm": arm, "price": price, "estimate": float(estimates[arm]), "radius": float(radii[arm])}
-                for arm, price in enumerate(self._settings.arms.prices)
-            ],
-            "learner_version": row["learner_version"],
-            "feedback": {key: row[key] for key in wire.FeedbackRecord.model_fields} if answered else None,
-            "contributions": [{"origin": self._settings.city, "estimate": short["estimate"]}],
-        }
-
-
-def example_request(pricing: Pricing) -> dict[str, Any]:
-    """A request that this city accepts as it stands."""
-    space = pricing.settings.features.space
-
-    def middle(low: float, high: float) -> float:
-        return (low + high) / 2 if high - low < 1e4 else min(max(0.5, low), high)
-
-    return {
-        "shared": {feature.name: middle(feature.min, feature.max) for feature in space.shared},
-        "local": {feature.name: middle(feature.min, feature.max) for feature in space.local},
-        "decision_id": "order-1",
-    }

@@ -16,11 +16,12 @@ from service.keys import Gatekeeper, read_keys
 from service.metrics import Metrics
 from service.pricing import Pricing
 from service.settings import Settings
+from service.traffic import Traffic
 
 log = logging.getLogger("pricemesh")
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings) -> Gate:
     metrics = Metrics(settings.city)
     pricing = Pricing(settings, observed=metrics.commit)
     metrics.watch(pricing)
@@ -47,9 +48,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         redoc_url=None,
     )
-    app.state.pricing = pricing
     for router in (
-        api.traffic_routes(pricing),
         api.reading_routes(pricing),
         api.admin_routes(pricing),
         api.operating_routes(pricing, metrics),
@@ -57,9 +56,9 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(router)
     api.handle_errors(app)
     keeper = Gatekeeper(keys, settings.security.rate_per_second)
-    app.add_middleware(Gate, keeper=keeper, metrics=metrics, refuse=api.refusal)
-    app.openapi = lambda: describe(app, settings)  # type: ignore[method-assign]
-    return app
+    traffic = Traffic(pricing)
+    app.openapi = lambda: describe(app, settings, traffic)  # type: ignore[method-assign]
+    return Gate(app, pricing=pricing, keeper=keeper, metrics=metrics, traffic=traffic)
 
 
 async def close_windows(pricing: Pricing) -> None:

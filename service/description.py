@@ -8,21 +8,28 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from service import wire
+from service.answers import example_request
+from service.api import problems
 from service.core.features import Feature
 from service.settings import Settings
+from service.traffic import Traffic, TrafficCall
 
 BODIES: tuple[type[BaseModel], ...] = (
     wire.PriceRequest,
     wire.PriceBatch,
     wire.FeedbackRequest,
     wire.FeedbackBatch,
+    wire.Decision,
+    wire.DecisionBatch,
+    wire.Learned,
+    wire.FeedbackOutcomes,
     wire.PinRequest,
     wire.FreezeRequest,
     wire.Problem,
 )
 
 
-def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
+def describe(app: FastAPI, settings: Settings, traffic: Traffic) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes
@@ -31,12 +38,47 @@ def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
             [(model, "validation") for model in BODIES], ref_template="#/components/schemas/{model}"
         )
         schemas = definitions["$defs"]
+        examples = _examples(settings)
+        document["paths"] = {
+            path: {"post": _operation(path, call, examples[path])} for path, call in traffic.calls.items()
+        } | document["paths"]
         _name_features(schemas["PriceRequest"], settings)
         schemas["PriceBatch"]["properties"]["requests"]["maxItems"] = settings.limits.batch_size
         schemas["FeedbackBatch"]["properties"]["items"]["maxItems"] = settings.limits.batch_size
         document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _examples(settings: Settings) -> dict[str, Any]:
+    asked = example_request(settings)
+    given = {"decision_id": asked["decision_id"], "reward": 0.8}
+    return {
+        "/price": asked,
+        "/price/batch": {"requests": [asked, asked]},
+        "/feedback": given,
+        "/feedback/batch": {"items": [given]},
+    }
+
+
+def _operation(path: str, call: TrafficCall, example: Any) -> dict[str, Any]:
+    reference = "#/components/schemas/"
+    refused = {413: "The body is too large.", 422: "The body is wrong."}
+    answers: dict[str, Any] = {
+        "200": {
+            "description": "Done, and kept.",
+            "content": {"application/json": {"schema": {"$ref": reference + call.answered.__name__}}},
+        }
+    }
+    answers |= {str(status): said for status, said in problems(call.problems | refused).items()}
+    schema = {"schema": {"$ref": reference + call.asked.__name__}, "example": example}
+    return {
+        "tags": ["prices"],
+        "summary": call.summary,
+        "operationId": path.strip("/").replace("/", "_"),
+        "requestBody": {"required": True, "content": {"application/json": schema}},
+        "responses": answers,
+    }
 
 
 def _name_features(request: dict[str, Any], settings: Settings) -> None:

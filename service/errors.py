@@ -14,6 +14,7 @@ PricemeshError
 ├── Refused             a request that is understood and declined
 │   ├── UnreadableBody    not JSON, or not the fields the call wants
 │   ├── BodyTooLarge
+│   ├── WrongMethod
 │   ├── NoKey             no API key, or one that is not known
 │   ├── NotAllowed        a key without the scope
 │   ├── TooFast           beyond the key's rate
@@ -85,6 +86,12 @@ class UnreadableBody(Refused):
 
 class BodyTooLarge(Refused):
     pass
+
+
+class WrongMethod(Refused):
+    def __init__(self, method: str, allowed: str) -> None:
+        super().__init__(f"not by {method}, but by {allowed}")
+        self.allowed = allowed
 
 
 class NoKey(Refused):

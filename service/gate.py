@@ -4,19 +4,22 @@ A plain ASGI layer, because it stands in front of every price.
 """
 
 import logging
+import random
 import re
-import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from time import perf_counter
 from typing import Any
 
 from service.errors import PricemeshError
 from service.keys import Gatekeeper, Scope
 from service.metrics import Metrics
+from service.pricing import Pricing
+from service.problems import refusal, unforeseen
+from service.traffic import Traffic
 
 log = logging.getLogger("pricemesh.requests")
 
-Message = dict[str, Any]
+Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Receive = Callable[[], Awaitable[Message]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
@@ -37,18 +40,22 @@ def scope_of(path: str) -> Scope | None:
 
 
 class Gate:
+    """One city as an ASGI application: traffic is answered here, everything else by the framework."""
+
     def __init__(
         self,
         app: Application,
         *,
+        pricing: Pricing,
         keeper: Gatekeeper,
         metrics: Metrics,
-        refuse: Callable[[PricemeshError, str], Application],
+        traffic: Traffic,
     ) -> None:
+        self.pricing = pricing
         self._app = app
         self._keeper = keeper
         self._metrics = metrics
-        self._refuse = refuse
+        self._traffic = traffic
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -63,9 +70,9 @@ class Gate:
                 key = value[7:].strip().decode("latin-1")
             elif name == b"x-api-key":
                 key = value.decode("latin-1")
-        request_id = given if given and _REQUEST_ID.fullmatch(given) else secrets.token_hex(8).encode()
+        request_id = given if given and _REQUEST_ID.fullmatch(given) else b"%016x" % random.getrandbits(64)
         scope["request_id"] = request_id.decode()
-        status = 500
+        status: int | None = None
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -75,22 +82,30 @@ class Gate:
             await send(message)
 
         caller = ""
+        path = scope["path"]
+        call = self._traffic.calls.get(path)
         try:
-            caller = self._keeper.admit(key, scope_of(scope["path"]))
+            caller = self._keeper.admit(key, scope_of(path))
+            if call is not None:
+                await self._traffic.answer(call, scope, receive, answer)
+            else:
+                await self._app(scope, receive, answer)
         except PricemeshError as fault:
-            await self._refuse(fault, scope["request_id"])(scope, receive, answer)
-        else:
-            await self._app(scope, receive, answer)
+            await refusal(fault, scope["request_id"])(scope, receive, answer)
+        except Exception:
+            log.exception("unforeseen", extra={"request_id": scope["request_id"]})
+            if status is None:
+                await unforeseen(scope["request_id"])(scope, receive, answer)
         finally:
             seconds = perf_counter() - started
-            route = getattr(scope.get("route"), "path", "other")
-            self._metrics.request(route, status, seconds)
+            route = path if call is not None else getattr(scope.get("route"), "path", "other")
+            self._metrics.request(route, status or 500, seconds)
             if log.isEnabledFor(logging.INFO):
                 log.info(
                     "%s %s %d",
                     scope["method"],
-                    scope["path"],
-                    status,
+                    path,
+                    status or 500,
                     extra={
                         "request_id": scope["request_id"],
                         "milliseconds": round(seconds * 1e3, 3),

@@ -17,7 +17,7 @@ import numpy as np
 
 from service.core.arrays import Array
 from service.core.policies import dump, load
-from service.core.ucb import choose
+from service.core.ucb import Score, choose
 from service.errors import ImpossiblePin, StorageUnavailable, UnknownDecision
 from service.settings import Settings
 from service.store.database import Committed, Database
@@ -63,6 +63,8 @@ class Pricing:
         self.controls: dict[str, tuple[dict[str, Any], float]] = {}
         self._latest_prices: OrderedDict[str, float] = OrderedDict()
         self._writer: Writer | None = None
+        self._start_id = secrets.token_hex(5)
+        self._given_out = 0
         self._opened = False
         self.draining = False
         self._allowed, self._limits = self._static_limits()
@@ -122,10 +124,7 @@ class Pricing:
         contexts = [self._space.vector(shared, local) for shared, local, _, _ in asked]
         if self.settings.guardrails.max_step is not None:
             await self._recall([subject for *_, subject in asked if subject is not None])
-        operations = [
-            self._decide(x, decision_id, subject)
-            for x, (_, _, decision_id, subject) in zip(contexts, asked, strict=True)
-        ]
+        operations = self._decide(contexts, [(id_, subject) for _, _, id_, subject in asked])
         try:
             rows = _all_done(await self.writer.submit(operations))
         except StorageUnavailable:
@@ -137,30 +136,50 @@ class Pricing:
                 self._remember(row["subject"], row["price"])
         return rows
 
-    def _decide(self, x: Array, decision_id: str | None, subject: str | None) -> KeepDecision:
+    def _decide(
+        self, contexts: Sequence[Array], asked: Sequence[tuple[str | None, str | None]]
+    ) -> list[KeepDecision]:
+        """Score all contexts at once, then choose; `asked` are (decision_id, subject)."""
+        x = contexts[0] if len(contexts) == 1 else np.stack(contexts)
         score = self.learner.score(x)
-        allowed, limits = self._allowed, self._limits
-        if subject is not None or "pin" in self.controls:
-            allowed, limits = self._dynamic_limits(subject)
-        arm = int(choose(score, allowed))
+        limits = [self._limits] * len(asked)
+        if "pin" not in self.controls and not any(subject for _, subject in asked):
+            arms = np.atleast_1d(choose(score, self._allowed)).tolist()
+        else:
+            arms = []
+            for i, (_, subject) in enumerate(asked):
+                allowed, limits[i] = self._dynamic_limits(subject)
+                one = score if len(contexts) == 1 else Score(score.estimate[i], score.radius[i])
+                arms.append(int(choose(one, allowed)))
+                if subject is not None:
+                    self._remember(subject, self.settings.arms.prices[arms[-1]])
         now = self._clock()
-        price = self.settings.arms.prices[arm]
-        if subject is not None:
-            self._remember(subject, price)
-        row = {
-            "id": decision_id or f"{int(now * 1e6):014x}-{secrets.token_hex(8)}",
-            "made_at": now,
-            "subject": subject,
-            "arm": arm,
-            "price": price,
-            "context": x.tobytes(),
-            "estimates": score.estimate.tobytes(),
-            "radii": score.radius.tobytes(),
-            "limited_by": limits,
-            "policy": self.settings.policy.name,
-            "learner_version": self.version,
-        }
-        return KeepDecision(row, decision_id is not None)
+        width = score.estimate.shape[-1] * 8
+        estimates, radii = score.estimate.tobytes(), score.radius.tobytes()
+        return [
+            KeepDecision(
+                {
+                    "id": decision_id or self._new_id(now),
+                    "made_at": now,
+                    "subject": subject,
+                    "arm": arms[i],
+                    "price": self.settings.arms.prices[arms[i]],
+                    "context": contexts[i].tobytes(),
+                    "estimates": estimates[i * width : (i + 1) * width],
+                    "radii": radii[i * width : (i + 1) * width],
+                    "limited_by": limits[i],
+                    "policy": self.settings.policy.name,
+                    "learner_version": self.version,
+                },
+                decision_id is not None,
+            )
+            for i, (decision_id, subject) in enumerate(asked)
+        ]
+
+    def _new_id(self, now: float) -> str:
+        """Ascending in time, which keeps the index's pages together; no other start has the same prefix."""
+        self._given_out += 1
+        return f"{int(now * 1e3):011x}-{self._start_id}-{self._given_out:x}"
 
     def _static_limits(self) -> tuple[np.ndarray | None, str]:
         """Arms within floor and ceiling, None where there is no limit, and what is said of it."""

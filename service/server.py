@@ -20,7 +20,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """As uvicorn does, but told to stop and having stopped is no failure: the exit code is 0."""
-        self.config.app.state.pricing.draining = True  # type: ignore[union-attr]
+        self.config.app.pricing.draining = True  # type: ignore[union-attr]
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
@@ -34,13 +34,14 @@ def run(settings: Settings, host: str, port: int) -> None:
             )
         log.warning("no API keys: everyone on this machine may call, and only on this machine")
     app = create_app(settings)
-    app.state.pricing.open()
+    app.pricing.open()
     listener = _listen(host, port)
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         date_header=False,
         timeout_graceful_shutdown=10,
     )

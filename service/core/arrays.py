@@ -28,11 +28,11 @@ def _numbers(given: Any) -> Array | None:
 
 
 def checked_context(x: Any, shape: tuple[int, ...]) -> Array:
-    """`x` as float64 of exactly `shape`, finite and of usable size."""
+    """`x` as float64 of `shape`, or several of one city in rows, finite and of usable size."""
     vector = _numbers(x)
     if vector is None:
         raise InvalidContext("a context must be real numbers of floating-point size")
-    if vector.shape != shape:
+    if vector.shape != shape and not (len(shape) == 1 and vector.ndim == 2 and vector.shape[1:] == shape):
         raise InvalidContext(f"a context here has shape {shape}, not {vector.shape}")
     if not np.vdot(vector, vector) <= LONGEST_CONTEXT**2 * max(1, vector.size // vector.shape[-1]):
         raise InvalidContext(

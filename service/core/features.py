@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf, isfinite
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from service.core.arrays import Array
 from service.errors import InvalidContext, InvalidParameter
+
+_PLAIN = {int, float}
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,31 @@ class FeatureSpace:
             if twice:
                 raise InvalidParameter(f"{part} features declared twice: {', '.join(twice)}")
 
+    @cached_property
+    def _order(self) -> tuple[tuple[str, ...], tuple[str, ...], Array, Array]:
+        features = (*self.shared, *self.local)
+        names = tuple(tuple(feature.name for feature in part) for part in (self.shared, self.local))
+        largest = np.finfo(np.float64).max  # within these bounds nothing is infinite, and NaN is within none
+        low = np.array([max(feature.min, -largest) for feature in features])
+        high = np.array([min(feature.max, largest) for feature in features])
+        return names[0], names[1], low, high
+
     def vector(self, shared: Mapping[str, Any], local: Mapping[str, Any]) -> Array:
         """x = [x_c, x_s]; every fault of the context is named in one error."""
+        shared_names, local_names, low, high = self._order
+        if len(shared) == len(shared_names) and len(local) == len(local_names):
+            try:
+                given = [*map(shared.__getitem__, shared_names), *map(local.__getitem__, local_names)]
+            except KeyError:
+                given = []
+            if given and set(map(type, given)) <= _PLAIN:
+                x = np.array(given)
+                if x.dtype.kind in "if" and ((x >= low) & (x <= high)).all():
+                    return x.astype(np.float64, copy=False)
+        return self._vector_or_faults(shared, local)
+
+    def _vector_or_faults(self, shared: Mapping[str, Any], local: Mapping[str, Any]) -> Array:
+        """The same, one feature at a time, to say what is wrong."""
         faults: list[str] = []
         values = [
             *_read("shared", self.shared, shared, faults),

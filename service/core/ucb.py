@@ -40,7 +40,7 @@ def choose(score: Score, allowed: NDArray[np.bool_] | None = None) -> Ints:
         bound = np.where(allowed, bound, -np.inf)
     # For one city a plain number is much faster than an array of one.
     best = bound.item(bound.argmax()) if bound.ndim == 1 else bound.max(axis=-1, keepdims=True)
-    if not np.all(best > -np.inf):
+    if not (best > -np.inf if bound.ndim == 1 else np.all(best > -np.inf)):
         raise InvalidParameter("no arm is allowed, or none has a finite bound")
     chosen: Ints = (bound >= best - TIE * (1.0 + abs(best))).argmax(axis=-1)
     return chosen

@@ -55,8 +55,7 @@ class RunningCity:
 
     @property
     def pricing(self) -> Pricing:
-        pricing: Pricing = self.app.state.pricing
-        return pricing
+        return self.app.pricing
 
     def price(self, **more: Any) -> dict[str, Any]:
         response = self.http.post("/price", json=CONTEXT | more)

@@ -14,7 +14,7 @@ from service.core.arrays import Array, checked_arm, checked_context, checked_rew
 from service.core.ridge import Index
 from service.core.summary import Field, Layout, Parts, Summary
 from service.core.ucb import Score
-from service.errors import BadSummary, InvalidParameter
+from service.errors import BadSummary, InvalidContext, InvalidParameter
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,16 @@ class Learner:
         self._receivers = slice(0, 1) if shape.alone else slice(None)
 
     def score(self, x: Any) -> Score:
-        """Every arm's estimate and radius for the context x (..., d)."""
+        """Every arm's estimate and radius for the context x (..., d). A learner of one city also takes
+        several contexts at once, (m, d), and gives (m, K)."""
         return self._score(checked_context(x, self._context_shape))
 
     def learn(self, x: Any, arm: Any, reward: Any) -> None:
         """Take in the reward of `arm` for the context x, in every city of the batch."""
         batch = self.shape.batch
         checked = checked_context(x, self._context_shape)
+        if checked.shape != self._context_shape:
+            raise InvalidContext("one context is learned at a time")
         value = checked_reward(reward, batch)
         at = (*self._rows, checked_arm(arm, self.shape.arms, batch))
         self._learn(at, checked, value)

@@ -1,0 +1,89 @@
+"""What is kept, as the bodies that callers get."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from service import wire
+from service.errors import OtherReward, PricemeshError, TooLate, UnknownDecision
+from service.problems import STATUSES
+from service.settings import Settings
+from service.store.operations import FeedbackResult, FeedbackStatus, Row
+
+
+def feedback_fault(decision_id: str, result: FeedbackResult) -> PricemeshError | None:
+    match result.status:
+        case FeedbackStatus.UNKNOWN:
+            return UnknownDecision(f"there is no decision {decision_id!r}")
+        case FeedbackStatus.OTHER_REWARD:
+            return OtherReward(f"decision {decision_id!r} has the reward {result.kept_reward} already")
+        case FeedbackStatus.TOO_LATE:
+            return TooLate(f"the reward window of decision {decision_id!r} has closed")
+        case _:
+            return None
+
+
+def feedback_outcome(decision_id: str, result: FeedbackResult) -> dict[str, Any]:
+    fault = feedback_fault(decision_id, result)
+    return {
+        "decision_id": decision_id,
+        "status": 200 if fault is None else STATUSES[type(fault)],
+        "learned": fault is None and result.version is not None,
+        "version": result.version if fault is None else None,
+        "detail": None if fault is None else str(fault),
+    }
+
+
+class Answers:
+    """Rows as the bodies that callers get."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._space = settings.features.space
+
+    def decision(self, row: Row) -> dict[str, Any]:
+        arm = row["arm"]
+        limits = row["limited_by"]
+        return {
+            "decision_id": row["id"],
+            "city": self._settings.city,
+            "arm": arm,
+            "price": row["price"],
+            "estimate": float(np.frombuffer(row["estimates"])[arm]),
+            "radius": float(np.frombuffer(row["radii"])[arm]),
+            "policy": row["policy"],
+            "limited_by": [] if limits == "[]" else json.loads(limits),
+        }
+
+    def record(self, row: Row) -> dict[str, Any]:
+        estimates, radii = np.frombuffer(row["estimates"]), np.frombuffer(row["radii"])
+        short = self.decision(row)
+        answered = row["reward"] is not None
+        return short | {
+            "number": row["number"],
+            "made_at": row["made_at"],
+            "subject": row["subject"],
+            "context": self._space.named(np.frombuffer(row["context"])),
+            "arms": [
+                {"arm": arm, "price": price, "estimate": float(estimates[arm]), "radius": float(radii[arm])}
+                for arm, price in enumerate(self._settings.arms.prices)
+            ],
+            "learner_version": row["learner_version"],
+            "feedback": {key: row[key] for key in wire.FeedbackRecord.model_fields} if answered else None,
+            "contributions": [{"origin": self._settings.city, "estimate": short["estimate"]}],
+        }
+
+
+def example_request(settings: Settings) -> dict[str, Any]:
+    """A request that this city accepts as it stands."""
+    space = settings.features.space
+
+    def middle(low: float, high: float) -> float:
+        return (low + high) / 2 if high - low < 1e4 else min(max(0.5, low), high)
+
+    return {
+        "shared": {feature.name: middle(feature.min, feature.max) for feature in space.shared},
+        "local": {feature.name: middle(feature.min, feature.max) for feature in space.local},
+        "decision_id": "order-1",
+    }
