@@ -1,6 +1,7 @@
 """What is kept, as the bodies that callers get."""
 
 import json
+import struct
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from service.errors import OtherReward, PricemeshError, TooLate, UnknownDecision
 from service.problems import STATUSES
 from service.settings import Settings
 from service.store.operations import FeedbackResult, FeedbackStatus, Row
+
+_NUMBER = struct.Struct("<d")
 
 
 def feedback_fault(decision_id: str, result: FeedbackResult) -> PricemeshError | None:
@@ -41,6 +44,7 @@ class Answers:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._space = settings.features.space
+        self._dim, self._arms = settings.shape.dim, settings.shape.arms
 
     def decision(self, row: Row) -> dict[str, Any]:
         arm = row["arm"]
@@ -50,21 +54,22 @@ class Answers:
             "city": self._settings.city,
             "arm": arm,
             "price": row["price"],
-            "estimate": float(np.frombuffer(row["estimates"])[arm]),
-            "radius": float(np.frombuffer(row["radii"])[arm]),
+            "estimate": _NUMBER.unpack_from(row["vectors"], 8 * (self._dim + arm))[0],
+            "radius": _NUMBER.unpack_from(row["vectors"], 8 * (self._dim + self._arms + arm))[0],
             "policy": row["policy"],
             "limited_by": [] if limits == "[]" else json.loads(limits),
         }
 
     def record(self, row: Row) -> dict[str, Any]:
-        estimates, radii = np.frombuffer(row["estimates"]), np.frombuffer(row["radii"])
+        vectors = np.frombuffer(row["vectors"])
+        context, estimates, radii = np.split(vectors, (self._dim, self._dim + self._arms))
         short = self.decision(row)
         answered = row["reward"] is not None
         return short | {
             "number": row["number"],
             "made_at": row["made_at"],
             "subject": row["subject"],
-            "context": self._space.named(np.frombuffer(row["context"])),
+            "context": self._space.named(context),
             "arms": [
                 {"arm": arm, "price": price, "estimate": float(estimates[arm]), "radius": float(radii[arm])}
                 for arm, price in enumerate(self._settings.arms.prices)

@@ -121,7 +121,7 @@ class Pricing:
         self, asked: Sequence[tuple[dict[str, float], dict[str, float], str | None, str | None]]
     ) -> list[Row]:
         """Decide all, keep them in one commit, and give back what is kept under each id."""
-        contexts = [self._space.vector(shared, local) for shared, local, _, _ in asked]
+        contexts = self._space.vectors([(shared, local) for shared, local, _, _ in asked])
         if self.settings.guardrails.max_step is not None:
             await self._recall([subject for *_, subject in asked if subject is not None])
         operations = self._decide(contexts, [(id_, subject) for _, _, id_, subject in asked])
@@ -136,50 +136,44 @@ class Pricing:
                 self._remember(row["subject"], row["price"])
         return rows
 
-    def _decide(
-        self, contexts: Sequence[Array], asked: Sequence[tuple[str | None, str | None]]
-    ) -> list[KeepDecision]:
-        """Score all contexts at once, then choose; `asked` are (decision_id, subject)."""
-        x = contexts[0] if len(contexts) == 1 else np.stack(contexts)
-        score = self.learner.score(x)
+    def _decide(self, contexts: Array, asked: Sequence[tuple[str | None, str | None]]) -> list[KeepDecision]:
+        """Score all contexts (m, d) at once, then choose; `asked` are (decision_id, subject)."""
+        single = len(asked) == 1
+        score = self.learner.score(contexts[0] if single else contexts)
         limits = [self._limits] * len(asked)
         if "pin" not in self.controls and not any(subject for _, subject in asked):
-            arms = np.atleast_1d(choose(score, self._allowed)).tolist()
+            chosen = choose(score, self._allowed).tolist()
+            arms = [chosen] if single else chosen
         else:
             arms = []
             for i, (_, subject) in enumerate(asked):
                 allowed, limits[i] = self._dynamic_limits(subject)
-                one = score if len(contexts) == 1 else Score(score.estimate[i], score.radius[i])
+                one = score if single else Score(score.estimate[i], score.radius[i])
                 arms.append(int(choose(one, allowed)))
                 if subject is not None:
                     self._remember(subject, self.settings.arms.prices[arms[-1]])
         now = self._clock()
-        width = score.estimate.shape[-1] * 8
-        estimates, radii = score.estimate.tobytes(), score.radius.tobytes()
-        return [
-            KeepDecision(
-                {
-                    "id": decision_id or self._new_id(now),
-                    "made_at": now,
-                    "subject": subject,
-                    "arm": arms[i],
-                    "price": self.settings.arms.prices[arms[i]],
-                    "context": contexts[i].tobytes(),
-                    "estimates": estimates[i * width : (i + 1) * width],
-                    "radii": radii[i * width : (i + 1) * width],
-                    "limited_by": limits[i],
-                    "policy": self.settings.policy.name,
-                    "learner_version": self.version,
-                },
-                decision_id is not None,
-            )
-            for i, (decision_id, subject) in enumerate(asked)
-        ]
-
-    def _new_id(self, now: float) -> str:
-        """Ascending in time, which keeps the index's pages together; no other start has the same prefix."""
-        self._given_out += 1
-        return f"{int(now * 1e3):011x}-{self._start_id}-{self._given_out:x}"
+        prefix = f"{int(now * 1e3):011x}-{self._start_id}-"
+        vectors = np.concatenate([np.atleast_2d(part) for part in (contexts, *score)], axis=1)
+        width, data = vectors.shape[1] * 8, vectors.tobytes()
+        prices, policy, version = self.settings.arms.prices, self.settings.policy.name, self.version
+        kept = []
+        for i, (decision_id, subject) in enumerate(asked):
+            self._given_out += 1
+            row = {
+                # Ascending in time, which keeps the index's pages together, and of this start alone.
+                "id": decision_id or f"{prefix}{self._given_out:x}",
+                "made_at": now,
+                "subject": subject,
+                "arm": arms[i],
+                "price": prices[arms[i]],
+                "vectors": data[i * width : (i + 1) * width],
+                "limited_by": limits[i],
+                "policy": policy,
+                "learner_version": version,
+            }
+            kept.append(KeepDecision(row, decision_id is not None))
+        return kept
 
     def _static_limits(self) -> tuple[np.ndarray | None, str]:
         """Arms within floor and ceiling, None where there is no limit, and what is said of it."""
@@ -259,7 +253,8 @@ class Pricing:
 
     def _learn(self, lessons: Sequence[Lesson]) -> None:
         for lesson in lessons:
-            self.learner.learn(np.frombuffer(lesson.context), lesson.arm, lesson.reward)
+            context = np.frombuffer(lesson.vectors, count=self.settings.shape.dim)
+            self.learner.learn(context, lesson.arm, lesson.reward)
             self.learned[lesson.arm] += 1
             self.reward_sums[lesson.arm] += lesson.reward
             self.version = lesson.version

@@ -20,16 +20,17 @@ def upgrade() -> None:
         sa.Column("subject", sa.String(200)),
         sa.Column("arm", sa.Integer, nullable=False),
         sa.Column("price", sa.Double, nullable=False),
-        sa.Column("context", sa.LargeBinary, nullable=False),
-        sa.Column("estimates", sa.LargeBinary, nullable=False),
-        sa.Column("radii", sa.LargeBinary, nullable=False),
+        sa.Column("vectors", sa.LargeBinary, nullable=False),
         sa.Column("limited_by", sa.Text, nullable=False),
         sa.Column("policy", sa.String(40), nullable=False),
         sa.Column("learner_version", sa.BigInteger, nullable=False),
     )
     op.create_index("decisions_id", "decisions", ["id"], unique=True)
     op.create_index("decisions_made_at", "decisions", ["made_at"])
-    op.create_index("decisions_subject", "decisions", ["subject", "number"])
+    named = sa.text("subject IS NOT NULL")
+    op.create_index(
+        "decisions_subject", "decisions", ["subject", "number"], sqlite_where=named, postgresql_where=named
+    )
     op.create_table(
         "feedback",
         sa.Column("number", SERIAL, primary_key=True, autoincrement=True),

@@ -1,6 +1,6 @@
 """Named features to vectors: the one place where a context's names, order and bounds are known."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isfinite
@@ -54,17 +54,27 @@ class FeatureSpace:
 
     def vector(self, shared: Mapping[str, Any], local: Mapping[str, Any]) -> Array:
         """x = [x_c, x_s]; every fault of the context is named in one error."""
+        x: Array = self.vectors([(shared, local)])[0]
+        return x
+
+    def vectors(self, contexts: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Array:
+        """Several at once, (m, d)."""
         shared_names, local_names, low, high = self._order
-        if len(shared) == len(shared_names) and len(local) == len(local_names):
-            try:
-                given = [*map(shared.__getitem__, shared_names), *map(local.__getitem__, local_names)]
-            except KeyError:
-                given = []
-            if given and set(map(type, given)) <= _PLAIN:
-                x = np.array(given)
-                if x.dtype.kind in "if" and ((x >= low) & (x <= high)).all():
-                    return x.astype(np.float64, copy=False)
-        return self._vector_or_faults(shared, local)
+        rows = []
+        for shared, local in contexts:
+            if len(shared) == len(shared_names) and len(local) == len(local_names):
+                try:
+                    row = [*map(shared.__getitem__, shared_names), *map(local.__getitem__, local_names)]
+                except KeyError:
+                    break
+                if not set(map(type, row)) <= _PLAIN:
+                    break
+                rows.append(row)
+        if len(rows) == len(contexts):
+            x = np.array(rows)
+            if x.dtype.kind in "if" and ((x >= low) & (x <= high)).all():
+                return x.astype(np.float64, copy=False)
+        return np.stack([self._vector_or_faults(shared, local) for shared, local in contexts])
 
     def _vector_or_faults(self, shared: Mapping[str, Any], local: Mapping[str, Any]) -> Array:
         """The same, one feature at a time, to say what is wrong."""

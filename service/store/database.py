@@ -38,6 +38,9 @@ from service.store.operations import (
 )
 from service.store.tables import city, controls, decisions, feedback, learner
 
+# The order in which a decision's row holds its values.
+DECISION_COLUMNS = tuple(column.name for column in decisions.columns if column.name != "number")
+
 _SELECT_BY_ID = select(decisions).where(decisions.c.id.in_(bindparam("ids", expanding=True)))
 _SELECT_TO_ANSWER = (
     select(
@@ -45,7 +48,7 @@ _SELECT_TO_ANSWER = (
         decisions.c.number,
         decisions.c.made_at,
         decisions.c.arm,
-        decisions.c.context,
+        decisions.c.vectors,
         feedback.c.reward,
         feedback.c.version,
     )
@@ -84,6 +87,8 @@ class Database:
         self.engine = create_engine(self._url, pool_pre_ping=not self.is_sqlite)
         if self.is_sqlite:
             event.listen(self.engine, "connect", _durable_sqlite)
+        marks = ", ".join("?" if self.is_sqlite else "%s" for _ in DECISION_COLUMNS)
+        self._insert_decision = f"INSERT INTO decisions ({', '.join(DECISION_COLUMNS)}) VALUES ({marks})"
         self._connection: Connection | None = None
         self._version = 0
         self._in_doubt = False  # a commit failed, and may yet have happened
@@ -284,7 +289,8 @@ class Database:
             results[i] = row
             fresh.append(row)
         if fresh:
-            connection.execute(insert(decisions), fresh)
+            # By the driver itself: of many rows, most of the time would go into preparing parameters.
+            connection.exec_driver_sql(self._insert_decision, [tuple(row.values()) for row in fresh])
 
     def _keep_feedback(
         self,
@@ -313,7 +319,7 @@ class Database:
                 lesson = None
                 if not op.frozen:
                     version += 1
-                    lesson = Lesson(row.arm, row.context, op.reward, version)
+                    lesson = Lesson(row.arm, row.vectors, op.reward, version)
                 at_version = lesson.version if lesson else None
                 status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.KEPT
                 results[i] = FeedbackResult(status, at_version, op.reward, lesson)
@@ -328,7 +334,7 @@ class Database:
     ) -> tuple[list[Lesson], int]:
         settled = connection.scalar(select(city.c.settled_through))
         closing = connection.execute(
-            select(decisions.c.number, decisions.c.arm, decisions.c.context, feedback.c.reward)
+            select(decisions.c.number, decisions.c.arm, decisions.c.vectors, feedback.c.reward)
             .select_from(decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number))
             .where(decisions.c.number > settled, decisions.c.made_at < op.decided_before)
             .order_by(decisions.c.number)
@@ -342,7 +348,7 @@ class Database:
             if not op.frozen:
                 version += 1
                 at_version = version
-                lessons.append(Lesson(row.arm, row.context, op.reward, version))
+                lessons.append(Lesson(row.arm, row.vectors, op.reward, version))
             fresh.append(_feedback_row(row.number, op.reward, op.at, True, at_version))
         if fresh:
             connection.execute(insert(feedback), fresh)
@@ -424,7 +430,7 @@ class _Reading:
 
 def _lessons_since(connection: Connection, version: int) -> list[Lesson]:
     query = (
-        select(decisions.c.arm, decisions.c.context, feedback.c.reward, feedback.c.version)
+        select(decisions.c.arm, decisions.c.vectors, feedback.c.reward, feedback.c.version)
         .select_from(feedback.join(decisions, feedback.c.decision == decisions.c.number))
         .where(feedback.c.version > version)
         .order_by(feedback.c.version)

@@ -11,7 +11,7 @@ Row = dict[str, Any]
 class KeepDecision:
     """Keep a decision. Where the caller named it and it is there already, the one there counts."""
 
-    row: Row
+    row: Row  # its values in the order of the table's columns
     named_by_caller: bool
 
 
@@ -68,7 +68,7 @@ class Lesson:
     """A reward to learn, or already learned: what arm, for which context, at which version."""
 
     arm: int
-    context: bytes
+    vectors: bytes  # of the decision; they begin with the context
     reward: float
     version: int
 

@@ -17,6 +17,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    text,
 )
 
 metadata = MetaData()
@@ -31,15 +32,19 @@ decisions = Table(
     Column("subject", String(200)),
     Column("arm", Integer, nullable=False),
     Column("price", Double, nullable=False),
-    Column("context", LargeBinary, nullable=False),
-    Column("estimates", LargeBinary, nullable=False),
-    Column("radii", LargeBinary, nullable=False),
+    Column("vectors", LargeBinary, nullable=False),  # the context, then every arm's estimate, then its radius
     Column("limited_by", Text, nullable=False),
     Column("policy", String(40), nullable=False),
     Column("learner_version", BigInteger, nullable=False),
     Index("decisions_id", "id", unique=True),
     Index("decisions_made_at", "made_at"),
-    Index("decisions_subject", "subject", "number"),
+    Index(
+        "decisions_subject",
+        "subject",
+        "number",
+        sqlite_where=text("subject IS NOT NULL"),
+        postgresql_where=text("subject IS NOT NULL"),
+    ),
 )
 
 feedback = Table(

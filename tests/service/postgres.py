@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -95,6 +96,6 @@ class Postgres:
 
     def stop(self) -> None:
         if self._process is not None:
-            self._process.terminate()
+            self._process.send_signal(signal.SIGINT)  # at once, whoever is still connected
             self._process.wait(timeout=20)
         shutil.rmtree(self._home, ignore_errors=True)

@@ -62,9 +62,7 @@ def check(url: str, database_url: str, told: Acknowledged, probe_id: str) -> Non
     with engine.connect() as connection:
         made = dict(connection.execute(sa.select(decisions.c.id, decisions.c.arm)).all())
         kept = connection.execute(
-            sa.select(
-                decisions.c.id, decisions.c.arm, decisions.c.context, feedback.c.reward, feedback.c.version
-            )
+            sa.select(decisions, feedback.c.reward, feedback.c.version)
             .join_from(feedback, decisions, feedback.c.decision == decisions.c.number)
             .order_by(feedback.c.version)
         ).all()
@@ -77,7 +75,7 @@ def check(url: str, database_url: str, told: Acknowledged, probe_id: str) -> Non
 
     rebuilt = make_policy("netpool").learner(Shape(5, 3, 2))
     for row in kept:
-        rebuilt.learn(np.frombuffer(row.context), row.arm, row.reward)
+        rebuilt.learn(np.frombuffer(row.vectors, count=5), row.arm, row.reward)
     probe = {
         "shared": {"demand": 0.3, "rain": 0.6, "event": 1.0},
         "local": {"tourists": 0.5, "strike": 1.0},

@@ -149,7 +149,7 @@ def test_one_operation_that_the_database_refuses_does_not_take_others_with_it(po
     city = RunningCity(settings_for(url))
 
     async def together() -> list[Any]:
-        good, bad = city.pricing._decide([np.zeros(5)] * 2, [("good", None), ("bad", None)])
+        good, bad = city.pricing._decide(np.zeros((2, 5)), [("good", None), ("bad", None)])
         poisoned = KeepDecision(bad.row | {"subject": "a\x00b"}, True)
         submitted = [city.pricing.writer.submit([operation]) for operation in (good, poisoned)]
         return list(await asyncio.gather(*submitted))
