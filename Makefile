@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check pytest soak bench regret format clean
+.PHONY: help demo test check pytest soak bench bench-http bench-growth regret liars format clean
 
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -29,8 +29,17 @@ soak: $(VENV)/.ready ## the long tests
 bench: $(VENV)/.bench ## what a score costs, as ratios to named baselines
 	$(BIN)/python -m benchmarks.core
 
+bench-http: $(VENV)/.ready ## /price and /feedback against an empty FastAPI endpoint (needs wrk)
+	$(BIN)/python -m benchmarks.http
+
+bench-growth: $(VENV)/.ready ## the cost of a million decisions (ten minutes, needs wrk)
+	$(BIN)/python -m benchmarks.growth
+
 regret: $(VENV)/.ready ## regret of every policy in the settings we hold ourselves to (minutes)
 	$(BIN)/python -m benchmarks.regret
+
+liars: $(VENV)/.ready ## what a lying city costs the honest ones (minutes)
+	$(BIN)/python -m benchmarks.liars
 
 format: $(VENV)/.ready ## mend style
 	$(BIN)/ruff check --fix .

@@ -118,21 +118,29 @@ def fresh_ids(http: httpx.Client, rng: random.Random, count: int) -> list[str]:
     return ids
 
 
+def city_environment(database_url: str) -> dict[str, str]:
+    return {
+        "PRICEMESH_CITY": "bench",
+        "PRICEMESH_ARMS_PRICES": json.dumps([float(8 + k) for k in range(ARMS)]),
+        "PRICEMESH_FEATURES_SHARED": json.dumps([f"shared{i}" for i in range(SHARED)]),
+        "PRICEMESH_FEATURES_LOCAL": json.dumps([f"local{i}" for i in range(LOCAL)]),
+        "PRICEMESH_DATABASE_URL": database_url,
+    }
+
+
+def city_command(port: int) -> list[str]:
+    return [sys.executable, "-m", "service", "serve", "--port", str(port), "--log-level", "warning"]
+
+
 def main() -> None:
     if not shutil.which("wrk") or not shutil.which("taskset"):
         raise SystemExit("this benchmark needs wrk and taskset: apt-get install wrk util-linux")
     rng = random.Random(0)
     folder = Path(tempfile.mkdtemp(prefix="pricemesh-bench-"))
     (folder / "empty.py").write_text(EMPTY)
-    env = {
-        "PRICEMESH_CITY": "bench",
-        "PRICEMESH_ARMS_PRICES": json.dumps([float(8 + k) for k in range(ARMS)]),
-        "PRICEMESH_FEATURES_SHARED": json.dumps([f"shared{i}" for i in range(SHARED)]),
-        "PRICEMESH_FEATURES_LOCAL": json.dumps([f"local{i}" for i in range(LOCAL)]),
-        "PRICEMESH_DATABASE_URL": os.environ.get("BENCH_DATABASE_URL", f"sqlite:///{folder}/bench.db"),
-    }
+    env = city_environment(os.environ.get("BENCH_DATABASE_URL", f"sqlite:///{folder}/bench.db"))
     uvicorn = [sys.executable, "-m", "uvicorn", "empty:app", "--port", "8901", "--no-access-log"]
-    city = [sys.executable, "-m", "service", "serve", "--port", "8902", "--log-level", "warning"]
+    city = city_command(8902)
     prices = lua(folder, "price", [json.dumps(context(rng)) for _ in range(500)])
     batches = lua(
         folder, "batch", [json.dumps({"requests": [context(rng) for _ in range(100)]}) for _ in range(20)]

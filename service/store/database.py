@@ -458,7 +458,13 @@ def _feedback_row(
 
 def _durable_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000", "foreign_keys=ON"):
+    for pragma in (
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "busy_timeout=5000",
+        "foreign_keys=ON",
+        "wal_autocheckpoint=4000",
+    ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

@@ -1,0 +1,114 @@
+"""How a city's cost grows with the rows it keeps: `make bench-growth`, about ten minutes.
+
+Two cities side by side, one with 10,000 decisions and one with 1,000,000, a tenth of them answered:
+memory, time to start, and the rate of /price and /feedback in turn.
+"""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+import httpx
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.http import city_command, city_environment, context, fresh_ids, lua, process, wrk
+
+SIZES = {"small": 10_000, "large": 1_000_000}
+PORTS = {"small": 8911, "large": 8912}
+STARTS, REPETITIONS = 5, 7
+
+
+def fill(http: httpx.Client, rng: random.Random, count: int) -> None:
+    for done in range(0, count, 1000):
+        body = {"requests": [context(rng) for _ in range(1000)]}
+        decisions = http.post("/price/batch", json=body).json()["decisions"]
+        items = [{"decision_id": d["decision_id"], "reward": rng.random()} for d in decisions[:100]]
+        http.post("/feedback/batch", json={"items": items})
+        print(f"\rfilling {done + 1000:,} of {count:,}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+
+
+def resident_kilobytes(port: int) -> int:
+    """Memory of the process that listens on the port."""
+    found = subprocess.run(
+        ["pgrep", "-f", f"service serve --port {port}"], capture_output=True, text=True, check=True
+    )
+    status = Path(f"/proc/{found.stdout.split()[0]}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
+
+
+def main() -> None:
+    rng = random.Random(0)
+    folder = Path(tempfile.mkdtemp(prefix="pricemesh-growth-"))
+    environments = {name: city_environment(f"sqlite:///{folder}/{name}.db") for name in SIZES}
+    memory: dict[str, int] = {}
+    for name, count in SIZES.items():
+        with process(city_command(PORTS[name]), environments[name], folder, PORTS[name]) as http:
+            fill(http, rng, count)
+            memory[name] = resident_kilobytes(PORTS[name])
+    starts: dict[str, list[float]] = {name: [] for name in SIZES}
+    for _ in range(STARTS):
+        for name in SIZES:
+            started = time.perf_counter()
+            with process(city_command(PORTS[name]), environments[name], folder, PORTS[name]):
+                starts[name].append(time.perf_counter() - started)
+    rates: dict[tuple[str, str], list[float]] = {}
+    prices = lua(folder, "price", [json.dumps(context(rng)) for _ in range(500)])
+    with ExitStack() as stack:
+        cities = {
+            name: stack.enter_context(process(city_command(port), environments[name], folder, port))
+            for name, port in PORTS.items()
+        }
+        for repetition in range(REPETITIONS):
+            for name, http in cities.items():
+                ids = fresh_ids(http, rng, 25_000)
+                answers = lua(
+                    folder, name, [json.dumps({"decision_id": i, "reward": rng.random()}) for i in ids]
+                )
+                rates.setdefault((name, "/price"), []).append(wrk(PORTS[name], "/price", prices))
+                rates.setdefault((name, "/feedback"), []).append(wrk(PORTS[name], "/feedback", answers))
+            print(f"\r{repetition + 1}/{REPETITIONS}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    table = Table(title="1,000,000 decisions against 10,000, SQLite", title_justify="left")
+    for head in ("what", "10,000", "1,000,000", "ratio", "range"):
+        table.add_column(head)
+    table.add_row(
+        "memory after filling",
+        f"{memory['small'] / 1024:.0f} MiB",
+        f"{memory['large'] / 1024:.0f} MiB",
+        f"{memory['large'] / memory['small']:.2f}",
+        "",
+    )
+    small, large = starts["small"], starts["large"]
+    ratios = sorted(b / a for a, b in zip(small, large, strict=True))
+    table.add_row(
+        "start until it answers",
+        f"{median(small):.2f} s",
+        f"{median(large):.2f} s",
+        f"{median(ratios):.2f}",
+        f"{ratios[0]:.2f}–{ratios[-1]:.2f}",
+    )
+    for path in ("/price", "/feedback"):
+        low, high = rates["small", path], rates["large", path]
+        ratios = sorted(b / a for a, b in zip(low, high, strict=True))
+        table.add_row(
+            f"{path} per second",
+            f"{median(low):,.0f}",
+            f"{median(high):,.0f}",
+            f"{median(ratios):.2f}",
+            f"{ratios[0]:.2f}–{ratios[-1]:.2f}",
+        )
+    Console(width=110).print(table)
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
