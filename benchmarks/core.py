@@ -140,6 +140,7 @@ def main() -> None:
     line("Vowpal Wabbit predict", "netpool, 1 peer, and choose")
     console.print(table)
 
+    _by_size(console, rng)
     world, seeds = Linear(), range(20)
     table = Table(title="One round of 12 cities by 20 seeds, K=5, c=8, s=2", title_justify="left")
     for head in ("contender", "µs", "against", "ratio", "middle half"):
@@ -150,6 +151,28 @@ def main() -> None:
             list(islice(iter(run, None), 2))
         times = race({"loop": loop, "together": together}, calls={"loop": 1, "together": 5}, repetitions=9)
         _line(table, f"{name}, one by one", times["loop"], "vectorised", times["together"])
+    console.print(table)
+
+
+def _by_size(console: Console, rng: np.random.Generator) -> None:
+    """How a score and a lesson of NetPool grow with arms and features."""
+    table = Table(title="NetPool by size, against K=10, d=20", title_justify="left")
+    for head in ("K", "d", "score µs", "ratio", "learn µs", "ratio"):
+        table.add_column(head)
+    sizes = [(10, 20), (50, 20), (10, 50), (10, 100), (50, 100)]
+    contenders: dict[str, Callable[[], object]] = {}
+    for arms, dim in sizes:
+        learner = make_policy("netpool").learner(Shape(arms, dim // 2, dim - dim // 2))
+        x = rng.normal(size=dim) / dim**0.5
+        contenders[f"score {arms} {dim}"] = lambda learner=learner, x=x: learner.score(x)  # type: ignore[misc]
+        contenders[f"learn {arms} {dim}"] = lambda learner=learner, x=x: learner.learn(x, 0, 1.0)  # type: ignore[misc]
+    times = race(contenders, calls=dict.fromkeys(contenders, 300))
+    for arms, dim in sizes:
+        cells = []
+        for verb in ("score", "learn"):
+            mine = times[f"{verb} {arms} {dim}"]
+            cells += [f"{mine.typical * 1e6:.1f}", f"{mine.against(times[f'{verb} 10 20'])[0]:.2f}"]
+        table.add_row(str(arms), str(dim), *cells)
     console.print(table)
 
 
