@@ -74,12 +74,16 @@ class Pricing:
     def open(self) -> None:
         """Own the database and bring the learner to what it keeps. Whatever hinders a start is said here."""
         kept = self.database.open(self.settings.schema_description)
-        if kept.payload is not None:
+        if kept.payload is not None and kept.tallies["policy"] == self.policy_parameters():
             load(self.learner, kept.payload)
             self.learned[:] = kept.tallies["learned"]
             self.reward_sums[:] = kept.tallies["reward_sums"]
-        self.version = self._snapshot_version = kept.version
-        self._learn(kept.lessons)
+            self.version = kept.version
+        elif kept.payload is not None:
+            log.warning("the policy has changed: its learner is made anew from all feedback")
+        self._snapshot_version = self.version
+        for lessons in self.database.lessons(self.version):
+            self._learn(lessons)
         self.controls = {name: (json.loads(value), since) for name, (value, since) in kept.controls.items()}
         self._opened = True
 
@@ -210,7 +214,7 @@ class Pricing:
         """Fetch last prices that are not in memory any more."""
         for subject in subjects:
             if subject not in self._latest_prices:
-                price = await asyncio.to_thread(self.database.latest_price, subject)
+                price = await asyncio.to_thread(self.database.reader.latest_price, subject)
                 if price is not None and subject not in self._latest_prices:
                     self._remember(subject, price)
 
@@ -260,7 +264,11 @@ class Pricing:
             self.version = lesson.version
 
     def _keep_snapshot(self) -> None:
-        tallies = {"learned": self.learned.tolist(), "reward_sums": self.reward_sums.tolist()}
+        tallies = {
+            "policy": self.policy_parameters(),
+            "learned": self.learned.tolist(),
+            "reward_sums": self.reward_sums.tolist(),
+        }
         self._snapshot_version = self.version
         done = self.writer.submit([KeepSnapshot(self.version, json.dumps(tallies), dump(self.learner))])
         done.add_done_callback(_log_fault)
@@ -295,23 +303,23 @@ class Pricing:
     # Reading
 
     async def decision(self, id_: str) -> Row:
-        row = await asyncio.to_thread(self.database.decision, id_)
+        row = await asyncio.to_thread(self.database.reader.decision, id_)
         if row is None:
             raise UnknownDecision(f"there is no decision {id_!r}")
         return row
 
     async def latest_decisions(self, **filters: Any) -> list[Row]:
-        return await asyncio.to_thread(lambda: self.database.latest_decisions(**filters))
+        return await asyncio.to_thread(lambda: self.database.reader.latest_decisions(**filters))
 
     async def faults(self) -> list[str]:
         """Why this city cannot serve; nothing when it can."""
         if self.draining or not self.running:
             return ["shutting down" if self.draining else "the learner is not loaded"]
-        reachable = await asyncio.to_thread(self.database.reachable)
+        reachable = await asyncio.to_thread(self.database.reader.reachable)
         return [] if reachable else ["the database cannot be reached, or its schema is not current"]
 
     async def state(self) -> dict[str, Any]:
-        made, answered = await asyncio.to_thread(self.database.totals)
+        made, answered = await asyncio.to_thread(self.database.reader.totals)
         means = self.reward_sums / np.maximum(self.learned, 1)
         return {
             "city": self.settings.city,

@@ -172,18 +172,19 @@ class Settings(Section):
 
     @property
     def schema_description(self) -> dict[str, Any]:
-        """What a database was made for: arms and features, in their order, and the policy's name."""
+        """What a database was made for: arms and features, in their order."""
         return {
             "prices": list(self.arms.prices),
             "shared": [feature.name for feature in self.features.space.shared],
             "local": [feature.name for feature in self.features.space.local],
-            "policy": self.policy.name,
         }
 
     @property
     def fingerprint(self) -> bytes:
+        """What cities must have in common to exchange summaries."""
         description = self.schema_description
-        return fingerprint({key: description[key] for key in ("prices", "shared", "policy")})
+        same = {key: description[key] for key in ("prices", "shared")}
+        return fingerprint(same | {"policy": self.policy.name})
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -> Settings:
