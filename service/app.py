@@ -25,7 +25,7 @@ def create_app(settings: Settings) -> Gate:
     metrics = Metrics(settings.city)
     pricing = Pricing(settings, observed=metrics.commit)
     metrics.watch(pricing)
-    keys = read_keys(settings.security.api_keys_file) if settings.security.api_keys_file else {}
+    keys = read_keys(settings.security.api_keys_file) if settings.security.api_keys_file else None
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

@@ -35,7 +35,11 @@ class InvalidParameter(PricemeshError, ValueError):
 
 
 class InvalidContext(PricemeshError, ValueError):
-    pass
+    """`faults` are (field, message) pairs."""
+
+    def __init__(self, faults: str | list[tuple[str, str]]) -> None:
+        self.faults = [("", faults)] if isinstance(faults, str) else faults
+        super().__init__("; ".join(f"{field}: {said}" if field else said for field, said in self.faults))
 
 
 class InvalidFeedback(PricemeshError, ValueError):

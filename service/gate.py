@@ -62,7 +62,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         started = perf_counter()
-        given = key = None
+        given = key = origin = None
         for name, value in scope["headers"]:
             if name == b"x-request-id":
                 given = value
@@ -70,6 +70,8 @@ class Gate:
                 key = value[7:].strip().decode("latin-1")
             elif name == b"x-api-key":
                 key = value.decode("latin-1")
+            elif name == b"origin":
+                origin = value.decode("latin-1")
         request_id = given if given and _REQUEST_ID.fullmatch(given) else b"%016x" % random.getrandbits(64)
         scope["request_id"] = request_id.decode()
         status: int | None = None
@@ -85,6 +87,8 @@ class Gate:
         path = scope["path"]
         call = self._traffic.calls.get(path)
         try:
+            if origin is not None:
+                self._keeper.admit_page(origin)
             caller = self._keeper.admit(key, scope_of(path))
             if call is not None:
                 await self._traffic.answer(call, scope, receive, answer)

@@ -2,12 +2,14 @@
 
 import hashlib
 import hmac
+import re
 import secrets
 import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from time import monotonic
+from urllib.parse import urlsplit
 
 from service.errors import InvalidParameter, NoKey, NotAllowed, TooFast, WrongConfiguration
 
@@ -34,6 +36,8 @@ def read_keys(path: Path) -> dict[str, Key]:
             Key(entry["id"], entry["hash"], frozenset(map(Scope, entry["scopes"])), entry.get("name", ""))
             for entry in document.get("keys", [])
         ]
+        if not all(re.fullmatch(r"[0-9a-f]{12}:[0-9a-f]{64}", f"{key.id}:{key.hash}") for key in keys):
+            raise ValueError("an id has 12 and a hash 64 hexadecimal digits")
     except OSError as fault:
         raise WrongConfiguration([f"security.api_keys_file: {path}: {fault.strerror}"]) from None
     except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as fault:
@@ -73,28 +77,34 @@ class Gatekeeper:
     """Says whether a request may pass. With no keys everyone may, which is why the service then listens
     on loopback only."""
 
-    def __init__(self, keys: dict[str, Key], rate_per_second: float | None) -> None:
+    def __init__(self, keys: dict[str, Key] | None, rate_per_second: float | None) -> None:
+        """Keys None is a service without keys; a file without any admits nobody."""
         self.keys = keys
         self._rate = rate_per_second
         self._buckets: dict[str, tuple[float, float]] = {}  # id: (tokens left, when)
 
     def admit(self, presented: str | None, scope: Scope | None) -> str:
         """The key's id, or an error of ours. A scope of None is open to all."""
-        if not self.keys or scope is None:
+        if self.keys is None or scope is None:
             return ""
-        key = self._key(presented)
+        key = self._key(presented, self.keys)
         if scope not in key.scopes and Scope.ADMIN not in key.scopes:
             raise NotAllowed(f"this key has no scope {scope}; it has {', '.join(sorted(key.scopes))}")
         if self._rate is not None:
             self._take(key.id, self._rate)
         return key.id
 
-    def _key(self, presented: str | None) -> Key:
+    def admit_page(self, origin: str) -> None:
+        """Without keys, a page from elsewhere must not act through the operator's browser."""
+        if self.keys is None and urlsplit(origin).hostname not in ("localhost", "127.0.0.1", "::1"):
+            raise NotAllowed(f"pages from {origin!r:.100} may not call a service without API keys")
+
+    def _key(self, presented: str | None, keys: dict[str, Key]) -> Key:
         if not presented:
             raise NoKey("give an API key: Authorization: Bearer pm_...")
         prefix, _, rest = presented.partition("_")
         id_, _, secret = rest.partition("_")
-        key = self.keys.get(id_) if prefix == "pm" else None
+        key = keys.get(id_) if prefix == "pm" else None
         # Compare even when the id is unknown, so that timing tells nothing.
         matches = hmac.compare_digest(_hash(secret), key.hash if key else _hash("nobody"))
         if key is None or not matches:

@@ -18,7 +18,7 @@ import numpy as np
 from service.core.arrays import Array
 from service.core.policies import dump, load
 from service.core.ucb import Score, choose
-from service.errors import ImpossiblePin, StorageUnavailable, UnknownDecision
+from service.errors import BadSummary, ImpossiblePin, StorageUnavailable, UnknownDecision
 from service.settings import Settings
 from service.store.database import Committed, Database
 from service.store.operations import (
@@ -75,17 +75,32 @@ class Pricing:
         """Own the database and bring the learner to what it keeps. Whatever hinders a start is said here."""
         kept = self.database.open(self.settings.schema_description)
         if kept.payload is not None and kept.tallies["policy"] == self.policy_parameters():
-            load(self.learner, kept.payload)
-            self.learned[:] = kept.tallies["learned"]
-            self.reward_sums[:] = kept.tallies["reward_sums"]
-            self.version = kept.version
+            self._load(kept.payload, kept.tallies, kept.version)
         elif kept.payload is not None:
             log.warning("the policy has changed: its learner is made anew from all feedback")
         self._snapshot_version = self.version
         for lessons in self.database.lessons(self.version):
             self._learn(lessons)
         self.controls = {name: (json.loads(value), since) for name, (value, since) in kept.controls.items()}
+        if "pin" in self.controls and self._allowed is not None:
+            pinned = self.controls["pin"][0]
+            if not self._allowed[pinned["arm"]]:
+                log.warning("the pin is outside floor and ceiling and has no effect", extra={"pin": pinned})
         self._opened = True
+
+    def _load(self, payload: bytes, tallies: dict[str, Any], version: int) -> None:
+        """Go on from a snapshot, or without it if it is damaged: the rows are the truth."""
+        try:
+            load(self.learner, payload)
+            if not np.isfinite(self.learner.score(np.ones(self.settings.shape.dim)).radius).all():
+                raise BadSummary("the state is not one")
+        except (BadSummary, np.linalg.LinAlgError) as fault:
+            log.warning("the snapshot is damaged: learning all feedback again", extra={"fault": str(fault)})
+            self.learner = self.settings.policy.policy.learner(self.settings.shape)
+            return
+        self.learned[:] = tallies["learned"]
+        self.reward_sums[:] = tallies["reward_sums"]
+        self.version = version
 
     async def start(self) -> None:
         if not self._opened:
@@ -135,9 +150,9 @@ class Pricing:
             for *_, subject in asked:
                 self._latest_prices.pop(subject or "", None)  # it was never given: read again what was
             raise
-        for row in rows:
-            if row["subject"] is not None:
-                self._remember(row["subject"], row["price"])
+        for operation, row in zip(operations, rows, strict=True):
+            if row is not operation.row and operation.row["subject"] is not None:
+                self._latest_prices.pop(operation.row["subject"], None)  # its price was given long ago
         return rows
 
     def _decide(self, contexts: Array, asked: Sequence[tuple[str | None, str | None]]) -> list[KeepDecision]:
@@ -192,6 +207,8 @@ class Pricing:
         static = np.ones(len(self.prices), dtype=bool) if self._allowed is None else self._allowed
         if "pin" in self.controls:
             pinned = np.arange(len(self.prices)) == self.controls["pin"][0]["arm"]
+            if not (static & pinned).any():
+                return self._allowed, self._limits  # floor and ceiling have moved since: they come first
             return pinned, _added(self._limits, "pin", static & ~pinned)
         step = self.settings.guardrails.max_step
         last = self._latest_prices.get(subject) if subject is not None else None
@@ -235,7 +252,7 @@ class Pricing:
         now = self._clock()
         before = now - self.settings.feedback.window_seconds
         closing = CloseWindow(before, reward, now, "freeze" in self.controls)
-        (lessons,) = await self.writer.submit([closing])
+        (lessons,) = _all_done(await self.writer.submit([closing]))
         return len(lessons)
 
     def _committed(self, operations: Sequence[Operation], outcome: Committed) -> None:
@@ -294,7 +311,8 @@ class Pricing:
 
     async def _control(self, name: str, value: dict[str, Any] | None) -> None:
         now = self._clock()
-        await self.writer.submit([SetControl(name, None if value is None else json.dumps(value), now)])
+        kept = SetControl(name, None if value is None else json.dumps(value), now)
+        _all_done(await self.writer.submit([kept]))
         if value is None:
             self.controls.pop(name, None)
         else:

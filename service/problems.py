@@ -60,11 +60,8 @@ def refusal(fault: PricemeshError, request_id: str | None) -> Response:
     status = STATUSES.get(type(fault), 500)
     kind = "".join(f"-{c.lower()}" if c.isupper() else c for c in type(fault).__name__).strip("-")
     errors = None
-    if isinstance(fault, UnreadableBody):
+    if isinstance(fault, UnreadableBody | InvalidContext):
         errors = [wire.FieldFault(field=field, detail=said) for field, said in fault.faults]
-    elif isinstance(fault, InvalidContext):
-        pairs = [text.partition(": ") for text in str(fault).split("; ")]
-        errors = [wire.FieldFault(field=field, detail=said) for field, _, said in pairs]
     response = problem(status, kind, str(fault), request_id, errors)
     if isinstance(fault, TooFast):
         response.headers["Retry-After"] = str(max(1, round(fault.retry_after_seconds + 0.5)))

@@ -74,7 +74,11 @@ class Traffic:
     async def _body(self, scope: Any, receive: Receive) -> bytes:
         """The whole body, refused before it is held in memory if it is too large."""
         message = await receive()
-        if not message.get("more_body") and len(message.get("body", b"")) <= self._most_bytes:
+        if (
+            message["type"] == "http.request"
+            and not message.get("more_body")
+            and len(message.get("body", b"")) <= self._most_bytes
+        ):
             body: bytes = message.get("body", b"")
             return body
         return await read_body(scope, receive, message, self._most_bytes)
@@ -122,6 +126,8 @@ async def read_body(scope: Any, receive: Receive, first: Any, most_bytes: int) -
         raise too_large
     chunks, size, message = [], 0, first
     while True:
+        if message["type"] == "http.disconnect":
+            raise UnreadableBody([("", "the caller left before the body was complete")])
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > most_bytes:

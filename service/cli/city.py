@@ -56,5 +56,6 @@ def migrate(
     from service.settings import load_settings
     from service.store.database import migrate as run
 
-    before, after = run(load_settings(config).database.url, to)
+    settings = load_settings(config)
+    before, after = run(settings.database.url, to, settings.city)
     print(f"the database was at {before or 'nothing'} and is at {after or 'nothing'}")

@@ -74,17 +74,23 @@ class FeatureSpace:
             x = np.array(rows)
             if x.dtype.kind in "if" and ((x >= low) & (x <= high)).all():
                 return x.astype(np.float64, copy=False)
-        return np.stack([self._vector_or_faults(shared, local) for shared, local in contexts])
+        several = len(contexts) > 1
+        return np.stack(
+            [
+                self._vector_or_faults(shared, local, f"requests.{i}." if several else "")
+                for i, (shared, local) in enumerate(contexts)
+            ]
+        )
 
-    def _vector_or_faults(self, shared: Mapping[str, Any], local: Mapping[str, Any]) -> Array:
+    def _vector_or_faults(self, shared: Mapping[str, Any], local: Mapping[str, Any], where: str) -> Array:
         """The same, one feature at a time, to say what is wrong."""
-        faults: list[str] = []
+        faults: list[tuple[str, str]] = []
         values = [
-            *_read("shared", self.shared, shared, faults),
-            *_read("local", self.local, local, faults),
+            *_read(f"{where}shared", self.shared, shared, faults),
+            *_read(f"{where}local", self.local, local, faults),
         ]
         if faults:
-            raise InvalidContext("; ".join(faults))
+            raise InvalidContext(faults)
         return np.array(values)
 
     def named(self, x: Array) -> dict[str, dict[str, float]]:
@@ -104,22 +110,22 @@ def _is_finite(value: float) -> bool:
 
 
 def _read(
-    part: str, features: tuple[Feature, ...], given: Mapping[str, Any], faults: list[str]
+    part: str, features: tuple[Feature, ...], given: Mapping[str, Any], faults: list[tuple[str, str]]
 ) -> list[float]:
     known = {feature.name for feature in features}
-    faults += [f"{part}.{name}: unknown feature" for name in given if name not in known]
+    faults += [(f"{part}.{name}", "unknown feature") for name in given if name not in known]
     values = []
     for feature in features:
         value = given.get(feature.name)
         at = f"{part}.{feature.name}"
         if feature.name not in given:
-            faults.append(f"{at}: missing")
+            faults.append((at, "missing"))
         elif isinstance(value, bool) or not isinstance(value, int | float):
-            faults.append(f"{at}: must be a number, not {value!r}")
+            faults.append((at, f"must be a number, not {value!r}"))
         elif not _is_finite(value):
-            faults.append(f"{at}: must be finite")
+            faults.append((at, "must be finite"))
         elif not feature.min <= value <= feature.max:
-            faults.append(f"{at}: {value!r} is outside [{feature.min:g}, {feature.max:g}]")
+            faults.append((at, f"{value!r} is outside [{feature.min:g}, {feature.max:g}]"))
         else:
             values.append(float(value))
     return values

@@ -60,6 +60,7 @@ class Database:
         self._connection: Connection | None = None
         self._version = 0
         self._in_doubt = False  # a commit failed, and may yet have happened
+        self._unlearned: list[Lesson] = []  # what then turned out to have happened
 
     # Start and end
 
@@ -95,7 +96,8 @@ class Database:
             yield some
 
     def _lock_sqlite(self) -> None:
-        path = Path(str(self._url.database) + ".lock")
+        database = Path(str(self._url.database)).resolve()  # one lock, by whatever name it is reached
+        path = database.with_name(database.name + ".lock")
         try:
             self._lock_file = path.open("w")
         except OSError as fault:
@@ -186,7 +188,8 @@ class Database:
         should it have happened all the same, the next commit recovers what there is to learn."""
         try:
             connection = self._own()
-            recovered = self._recover(connection) if self._in_doubt else []
+            if self._in_doubt:
+                self._recover(connection)
             self._in_doubt = True
             with connection.begin():
                 results, version = carry_out(connection, operations, self._version)
@@ -200,6 +203,7 @@ class Database:
             raise StorageUnavailable(f"the database failed: {reason(fault)}") from None
         self._version = version
         self._in_doubt = False
+        recovered, self._unlearned = self._unlearned, []
         return Committed(results, recovered)
 
     def _one_by_one(self, operations: Sequence[Operation]) -> Committed:
@@ -216,13 +220,14 @@ class Database:
                 recovered += done.recovered
         return Committed(results, recovered)
 
-    def _recover(self, connection: Connection) -> list[Lesson]:
-        """Lessons of a commit that was reported as failed and had happened."""
+    def _recover(self, connection: Connection) -> None:
+        """Find the lessons of a commit that was reported as failed and had happened. They wait until a
+        commit succeeds to take them along."""
         with connection.begin():
             lessons = lessons_since(connection, self._version, most=MOST_IN_DOUBT)
         if lessons:
             self._version = lessons[-1].version
-        return lessons
+            self._unlearned += lessons
 
 
 def _durable_sqlite(connection: Any, _record: Any) -> None:
@@ -238,20 +243,23 @@ def _durable_sqlite(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
-def migrate(url: str, revision: str) -> tuple[str | None, str | None]:
-    """Bring a database to a revision, up or down; what it had and what it has."""
-    engine = create_engine(url)
+def migrate(url: str, revision: str, name: str) -> tuple[str | None, str | None]:
+    """Bring the database of the city `name` to a revision, up or down, unless it is being served; what it
+    had and what it has."""
+    database = Database(url, name)
     try:
-        with engine.connect() as connection:
-            before, _ = schema.revisions(connection)
-            connection.rollback()
-            schema.move(connection, revision)
-            connection.commit()
-            after, _ = schema.revisions(connection)
+        if database.is_sqlite:
+            database._lock_sqlite()
+        connection = database._own()
+        before, _ = schema.revisions(connection)
+        connection.rollback()
+        schema.move(connection, revision)
+        connection.commit()
+        after, _ = schema.revisions(connection)
     except SQLAlchemyError as fault:
         raise StorageUnavailable(f"not migrated: {reason(fault)}") from None
     except CommandError as fault:
         raise InvalidParameter(f"not migrated: {fault}") from None
     finally:
-        engine.dispose()
+        database.close()
     return before, after

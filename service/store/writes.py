@@ -1,6 +1,7 @@
 """What the writer's operations do to the tables, within a transaction that somebody else opens and ends."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select
@@ -32,6 +33,7 @@ _SELECT_TO_ANSWER = (
         decisions.c.vectors,
         feedback.c.reward,
         feedback.c.version,
+        feedback.c.by_default,
     )
     .select_from(decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number))
     .where(decisions.c.id.in_(bindparam("ids", expanding=True)))
@@ -108,6 +110,8 @@ def keep_feedback(
         row = known.get(op.decision_id)
         if row is None:
             results[i] = FeedbackResult(FeedbackStatus.UNKNOWN)
+        elif row.by_default:
+            results[i] = FeedbackResult(FeedbackStatus.TOO_LATE)
         elif op.decision_id in given:
             reward, at_version = given[op.decision_id]
             same = reward == op.reward
@@ -133,12 +137,20 @@ def keep_feedback(
 def close_window(connection: Connection, op: CloseWindow, version: int) -> tuple[list[Lesson], int]:
     settled = connection.scalar(select(city.c.settled_through))
     closing = connection.execute(
-        select(decisions.c.number, decisions.c.arm, decisions.c.vectors, feedback.c.reward)
+        select(
+            decisions.c.number,
+            decisions.c.made_at,
+            decisions.c.arm,
+            decisions.c.vectors,
+            feedback.c.reward,
+        )
         .select_from(decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number))
-        .where(decisions.c.number > settled, decisions.c.made_at < op.decided_before)
+        .where(decisions.c.number > settled)
         .order_by(decisions.c.number)
         .limit(op.most)
     ).all()
+    # Only as far as every decision before is settled: a clock may have stepped back.
+    closing = list(takewhile(lambda row: row.made_at < op.decided_before, closing))
     lessons, fresh = [], []
     for row in closing:
         if row.reward is not None:

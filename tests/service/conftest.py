@@ -29,7 +29,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/city.db"
     server: Postgres = request.getfixturevalue("postgres")
     url = server.new_database(f"city{next(_numbers)}")
-    migrate(url, "head")
+    migrate(url, "head", "lisbon")
     return url
 
 

@@ -123,7 +123,7 @@ def test_kill_9_on_sqlite(tmp_path: Path, kills: int) -> None:
 @pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.slow)])
 def test_kill_9_on_postgres(postgres: Postgres, tmp_path: Path, kills: int) -> None:
     url = postgres.new_database(f"crash{kills}")
-    migrate(url, "head")
+    migrate(url, "head", "lisbon")
     told = kill_again_and_again(tmp_path, url, kills)
     print(f"{kills} kills, {len(told.decisions)} decisions and {len(told.feedback)} feedback acknowledged")
     assert len(told.feedback) > 10 * kills

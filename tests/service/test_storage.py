@@ -25,7 +25,7 @@ Start = Callable[..., RunningCity]
 
 
 def test_the_migrations_make_the_tables_that_the_code_expects(database_url: str) -> None:
-    migrate(database_url, "head")
+    migrate(database_url, "head", "lisbon")
     engine = sa.create_engine(database_url)
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
@@ -37,11 +37,11 @@ def test_migrations_go_down_and_up_again_with_data_in_the_tables(start: Start, d
     city.feedback(city.price()["decision_id"], 1.0)
     city.http.post("/admin/freeze", json={})
     city.stop()
-    assert migrate(database_url, "base") == ("0001", None)
-    assert migrate(database_url, "0001") == (None, "0001")
-    assert migrate(database_url, "head") == ("0001", "0001")
+    assert migrate(database_url, "base", "lisbon") == ("0001", None)
+    assert migrate(database_url, "0001", "lisbon") == (None, "0001")
+    assert migrate(database_url, "head", "lisbon") == ("0001", "0001")
     with pytest.raises(InvalidParameter, match="not migrated"):
-        migrate(database_url, "9999")
+        migrate(database_url, "9999", "lisbon")
 
 
 def test_a_second_process_on_the_same_database_is_refused(city: RunningCity, database_url: str) -> None:
@@ -111,7 +111,7 @@ def test_a_full_disk_is_a_503_that_loses_nothing_and_passes(tmp_path: Path) -> N
 
 def test_a_postgres_that_drops_its_connections_costs_at_most_a_503(postgres: Postgres) -> None:
     url = postgres.new_database(f"drops{time.time_ns()}")
-    migrate(url, "head")
+    migrate(url, "head", "lisbon")
     city = RunningCity(settings_for(url))
     for round_ in range(3):
         first = city.price()["decision_id"]
@@ -146,7 +146,7 @@ def test_a_commit_that_failed_and_had_happened_is_learned_before_the_next(
 
 def test_one_operation_that_the_database_refuses_does_not_take_others_with_it(postgres: Postgres) -> None:
     url = postgres.new_database(f"refuses{time.time_ns()}")
-    migrate(url, "head")
+    migrate(url, "head", "lisbon")
     city = RunningCity(settings_for(url))
 
     async def together() -> list[Any]:
