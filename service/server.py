@@ -4,6 +4,7 @@ import ipaddress
 import logging
 import signal
 import socket
+import threading
 from types import FrameType
 
 import uvicorn
@@ -16,13 +17,20 @@ log = logging.getLogger("pricemesh")
 
 
 class Server(uvicorn.Server):
-    """Says it is not ready from the moment it is told to stop; requests under way are still answered."""
+    """Says it is not ready from the moment it is told to stop, and goes on serving for a moment so that
+    whoever sends it traffic can hear it."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """As uvicorn does, but told to stop and having stopped is no failure: the exit code is 0."""
-        self.config.app.pricing.draining = True  # type: ignore[union-attr]
-        self.force_exit = self.should_exit and sig == signal.SIGINT
-        self.should_exit = True
+        pricing = self.config.app.pricing  # type: ignore[union-attr]
+        if pricing.draining:  # told twice
+            self.force_exit = self.should_exit and sig == signal.SIGINT
+            self.should_exit = True
+            return
+        pricing.draining = True
+        grace = threading.Timer(pricing.settings.server.drain_seconds, setattr, (self, "should_exit", True))
+        grace.daemon = True
+        grace.start()
 
 
 def run(settings: Settings, host: str, port: int) -> None:

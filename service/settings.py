@@ -141,6 +141,7 @@ class LimitSettings(Section):
 class ServerSettings(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
+    drain_seconds: float = Field(default=0.5, ge=0, le=600)
 
 
 class Settings(Section):

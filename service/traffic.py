@@ -74,12 +74,9 @@ class Traffic:
     async def _body(self, scope: Any, receive: Receive) -> bytes:
         """The whole body, refused before it is held in memory if it is too large."""
         message = await receive()
-        if (
-            message["type"] == "http.request"
-            and not message.get("more_body")
-            and len(message.get("body", b"")) <= self._most_bytes
-        ):
-            body: bytes = message.get("body", b"")
+        body: bytes = message.get("body", b"")
+        whole = message["type"] == "http.request" and not message.get("more_body")
+        if whole and len(body) <= self._most_bytes:
             return body
         return await read_body(scope, receive, message, self._most_bytes)
 

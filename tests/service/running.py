@@ -111,6 +111,9 @@ class CityProcess:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
+    def ask_to_stop(self) -> None:
+        self._process.terminate()
+
     def stop(self) -> int:
         self._process.terminate()
         return self._process.wait(timeout=30)

@@ -4,14 +4,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from service.errors import InvalidParameter, NoKey, TooFast, WrongConfiguration
 from service.keys import Gatekeeper, Scope, new_key, read_keys, write_keys
-from tests.service.running import CONFIG, CONTEXT, RunningCity, environment, settings_for
+from tests.service.running import CONFIG, CONTEXT, CityProcess, RunningCity, environment, settings_for
 
 
 def pricemesh(*words: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -189,3 +191,37 @@ def test_variables_win_over_dotenv_which_wins_over_the_file_and_secrets_are_hidd
     assert effective["policy"]["name"] == "netpool"
     assert "secret" not in run.stdout
     assert "***" in effective["database"]["url"]
+
+
+def test_a_file_without_keys_admits_nobody(tmp_path: Path) -> None:
+    (tmp_path / "keys.toml").write_text("")
+    city = RunningCity(
+        settings_for(f"sqlite:///{tmp_path}/city.db", security={"api_keys_file": tmp_path / "keys.toml"})
+    )
+    assert city.http.post("/price", json=CONTEXT).status_code == 401
+    assert city.http.post("/admin/freeze", json={}).status_code == 401
+    assert city.http.get("/healthz").status_code == 200
+    city.stop()
+
+
+def test_a_foreign_page_cannot_act_on_a_service_without_keys(tmp_path: Path) -> None:
+    city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
+    foreign, own = ({"Origin": origin} for origin in ("https://evil.example", "http://localhost:3000"))
+    assert city.http.post("/admin/freeze", json={}, headers=foreign).status_code == 403
+    assert city.http.post("/price", json=CONTEXT, headers=foreign).status_code == 403
+    assert city.http.post("/price", json=CONTEXT, headers=own).status_code == 200
+    city.stop()
+
+
+def test_told_to_stop_it_is_not_ready_and_still_serves_for_a_moment(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/city.db"
+    city = CityProcess(tmp_path, url, server={"drain_seconds": 2.0})
+    with httpx.Client(base_url=city.url, timeout=10) as http:
+        assert http.get("/readyz").status_code == 200
+        city.ask_to_stop()
+        deadline = time.monotonic() + 1.5
+        while (drained := http.get("/readyz")).status_code == 200 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert (drained.status_code, drained.json()["faults"]) == (503, ["shutting down"])
+        assert http.post("/price", json=CONTEXT).status_code == 200
+    assert city.stop() == 0

@@ -1,9 +1,12 @@
 """Whatever is thrown at the API gets an answer that the API's own description foresees."""
 
+import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +139,19 @@ def test_metrics_count_what_happened(sqlite_city: RunningCity) -> None:
     assert 'pricemesh_learner_version{city="lisbon"} 1.0' in text
     assert 'pricemesh_request_seconds_bucket{le="+Inf",route="/price"} 2.0' in text
     assert "pricemesh_commit_operations_count 2.0" in text
+
+
+def test_a_fault_in_a_batch_names_which_request(sqlite_city: RunningCity) -> None:
+    wrong = CONTEXT | {"shared": {"demand": 0.5, "rain": 7.0, "event": 1.0}}
+    answer = sqlite_city.http.post("/price/batch", json={"requests": [CONTEXT, CONTEXT, wrong]})
+    assert [fault["field"] for fault in answer.json()["errors"]] == ["requests.2.shared.rain"]
+
+
+def test_a_caller_that_leaves_in_the_middle_changes_nothing(sqlite_city: RunningCity) -> None:
+    host, port = sqlite_city.url.removeprefix("http://").split(":")
+    body = json.dumps(CONTEXT | {"decision_id": "half"})
+    with socket.create_connection((host, int(port))) as caller:
+        head = f"POST /price HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body) + 5}\r\n\r\n"
+        caller.sendall((head + body).encode())
+    time.sleep(0.3)
+    assert sqlite_city.http.get("/decisions/half").status_code == 404

@@ -1,11 +1,14 @@
 """Guardrails, pins and freezes: what an operator can rely on."""
 
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from tests.service.running import RunningCity
+from tests.service.running import CONTEXT, RunningCity
 
 Start = Callable[..., RunningCity]
 
@@ -91,3 +94,51 @@ def test_while_frozen_feedback_is_kept_and_never_learned(start: Start) -> None:
     assert (state["version"], state["feedback"]) == (2, 3)
     assert sum(arm["count"] for arm in state["arms"]) == 2
     assert start().state() == state
+
+
+def test_a_step_holds_under_concurrent_calls_and_after_old_decisions_are_asked_again(start: Start) -> None:
+    city = start(guardrails={"max_step": 1.0})
+    low, high = (CONTEXT | {"shared": {"demand": d, "rain": 0.0, "event": 0.0}} for d in (-1.0, 1.0))
+    for price in (8.0, 9.0, 10.0, 11.0, 12.0):  # teach it: the dearer the better where demand is high
+        city.http.post("/admin/pin", json={"price": price})
+        for context, sign in ((low, -1.0), (high, 1.0)):
+            id_ = city.http.post("/price", json=context).json()["decision_id"]
+            city.feedback(id_, sign * price)
+    city.http.delete("/admin/pin")
+
+    def ask(i: int) -> None:
+        body = (low, high)[i % 2] | {"subject": "ann", "decision_id": f"o{i}"}
+        city.http.post("/price", json=body)
+        if i % 5 == 0:
+            city.http.post("/price", json=body)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(160)))
+    page = city.http.get("/decisions", params={"limit": 500}).json()["decisions"]
+    prices = [decision["price"] for decision in page[::-1] if decision["subject"] == "ann"]
+    assert len(prices) == 160
+    assert len(set(prices)) > 1, "the price was meant to move"
+    assert max(abs(b - a) for a, b in pairwise(prices)) <= 1.0
+    first = city.http.get("/decisions/o0").json()["price"]
+    again = city.http.post("/price", json=low | {"subject": "ann", "decision_id": "o0"}).json()
+    assert again["price"] == first
+    after = city.http.post("/price", json=high | {"subject": "ann"}).json()
+    assert abs(after["price"] - prices[-1]) <= 1.0
+
+
+def test_a_pin_kept_from_before_does_not_break_a_new_floor(start: Start) -> None:
+    start().http.post("/admin/pin", json={"price": 9.0})
+    city = start(guardrails={"floor": 10.5})
+    decision = city.price()
+    assert decision["price"] >= 10.5
+    assert decision["limited_by"] == [{"rule": "floor", "arms": [0, 1, 2]}]
+
+
+def test_after_the_default_reward_an_answer_is_too_late(start: Start) -> None:
+    city = start(feedback={"window_seconds": 0.2, "default_reward": 0.0})
+    id_ = city.price()["decision_id"]
+    for _ in range(100):
+        if city.state()["version"] == 1:
+            break
+        time.sleep(0.05)
+    assert [city.feedback(id_, reward).status_code for reward in (0.0, 1.0)] == [410, 410]

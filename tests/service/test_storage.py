@@ -17,6 +17,7 @@ from service.errors import DatabaseInUse, InvalidParameter, SchemaChanged, Schem
 from service.store import writes
 from service.store.database import Database, migrate
 from service.store.operations import KeepDecision
+from service.store.tables import learner as learner_table
 from service.store.tables import metadata
 from tests.service.postgres import Postgres
 from tests.service.running import CONTEXT, RunningCity, settings_for
@@ -183,3 +184,53 @@ def test_another_policy_or_ridge_is_learned_anew_from_all_feedback(start: Start)
         np.testing.assert_allclose(city.pricing.learner.score(x).radius, rebuilt.score(x).radius, rtol=1e-9)
         state = city.state()
         assert (state["version"], sum(arm["count"] for arm in state["arms"])) == (25, 25)
+
+
+def test_a_lesson_found_after_a_lost_answer_survives_a_second_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
+    ids = [city.price()["decision_id"] for _ in range(3)]
+
+    def lose_the_answer(connection: Any, operations: Any, version: int) -> Any:
+        writes.carry_out(connection, operations, version)
+        connection.commit()
+        raise sa.exc.OperationalError("commit", {}, Exception("the answer got lost"))
+
+    def fail(*_: Any) -> Any:
+        raise sa.exc.OperationalError("insert", {}, Exception("disk is full"))
+
+    for id_, fault in zip(ids, (lose_the_answer, fail), strict=False):
+        with monkeypatch.context() as patched:
+            patched.setattr("service.store.database.carry_out", fault)
+            assert city.feedback(id_, 0.5).status_code == 503
+    assert city.feedback(ids[2], 0.5).json()["version"] == 2
+    assert sum(arm["count"] for arm in city.state()["arms"]) == 2
+    city.stop()
+
+
+def test_a_database_is_locked_by_whatever_name_it_is_reached(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/city.db"
+    city = RunningCity(settings_for(url))
+    (tmp_path / "alias.db").symlink_to(tmp_path / "city.db")
+    with pytest.raises(DatabaseInUse):
+        Database(f"sqlite:///{tmp_path}/alias.db", "lisbon").open(settings_for(url).schema_description)
+    with pytest.raises(DatabaseInUse):
+        migrate(url, "base", "lisbon")
+    city.stop()
+
+
+@pytest.mark.parametrize("damage", [b"", b"12345678", bytes(8 * 5 * (25 + 5 + 2))])
+def test_a_damaged_snapshot_is_replaced_by_the_rows(start: Start, database_url: str, damage: bytes) -> None:
+    city = start()
+    for i in range(10):
+        city.feedback(city.price()["decision_id"], 0.1 * i)
+    state, before = city.state(), city.pricing.learner.score(np.ones(5))
+    city.stop()
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        assert connection.execute(learner_table.update().values(payload=damage)).rowcount == 1
+    engine.dispose()
+    again = start()
+    assert again.state() == state
+    np.testing.assert_allclose(again.pricing.learner.score(np.ones(5)).estimate, before.estimate, rtol=1e-9)
