@@ -38,7 +38,7 @@ from service.store.writer import Writer
 log = logging.getLogger("pricemesh")
 
 SNAPSHOT_EVERY = 1000  # feedback learned between snapshots: the most a start has to learn again
-SUBJECTS_REMEMBERED = 10_000
+MOST_REMEMBERED = 10_000
 
 
 class Pricing:
@@ -62,7 +62,8 @@ class Pricing:
         self.reward_sums = np.zeros(len(self.prices))
         self.decided = np.zeros(len(self.prices))  # since the start, by arm
         self.controls: dict[str, tuple[dict[str, Any], float]] = {}
-        self._latest_prices: OrderedDict[str, float] = OrderedDict()
+        self._latest_prices: OrderedDict[str, float] = OrderedDict()  # by subject
+        self._steps_taken: OrderedDict[str, Row] = OrderedDict()  # decisions with a subject, by id
         self._writer: Writer | None = None
         self._start_id = secrets.token_hex(5)
         self._given_out = 0
@@ -139,17 +140,15 @@ class Pricing:
         """Decide all, keep them in one commit, and give back what is kept under each id."""
         contexts = self._space.vectors([(shared, local) for shared, local, _, _ in asked])
         if self.settings.guardrails.max_step is not None:
-            await self._recall([subject for *_, subject in asked if subject is not None])
+            await self._recall([(id_, subject) for *_, id_, subject in asked if subject is not None])
         operations = self._decide(contexts, [(id_, subject) for _, _, id_, subject in asked])
         try:
             rows = _all_done(await self.writer.submit(operations))
         except StorageUnavailable:
-            for *_, subject in asked:
-                self._latest_prices.pop(subject or "", None)  # it was never given: read again what was
+            for *_, id_, subject in asked:  # never given: read again what was
+                self._latest_prices.pop(subject or "", None)
+                self._steps_taken.pop(id_ or "", None)
             raise
-        for operation, row in zip(operations, rows, strict=True):
-            if row is not operation.row and operation.row["subject"] is not None:
-                self._latest_prices.pop(operation.row["subject"], None)  # its price was given long ago
         return rows
 
     def _decide(self, contexts: Array, asked: Sequence[tuple[str | None, str | None]]) -> list[KeepDecision]:
@@ -162,12 +161,16 @@ class Pricing:
             arms = [chosen] if single else chosen
         else:
             arms = []
-            for i, (_, subject) in enumerate(asked):
+            for i, (decision_id, subject) in enumerate(asked):
+                taken = self._steps_taken.get(decision_id or "")
+                if taken is not None:
+                    arms.append(taken["arm"])
+                    continue
                 allowed, limits[i] = self._dynamic_limits(subject)
                 one = score if single else Score(score.estimate[i], score.radius[i])
                 arms.append(int(choose(one, allowed)))
                 if subject is not None:
-                    self._remember(subject, self.settings.arms.prices[arms[-1]])
+                    _put(self._latest_prices, subject, self.settings.arms.prices[arms[-1]])
         now = self._clock()
         prefix = f"{int(now * 1e3):011x}-{self._start_id}-"
         vectors = np.concatenate([np.atleast_2d(part) for part in (contexts, *score)], axis=1)
@@ -175,6 +178,10 @@ class Pricing:
         prices, policy, version = self.settings.arms.prices, self.settings.policy.name, self.version
         kept = []
         for i, (decision_id, subject) in enumerate(asked):
+            taken = self._steps_taken.get(decision_id or "")
+            if taken is not None:
+                kept.append(KeepDecision(taken, True))
+                continue
             self._given_out += 1
             row = {
                 # Ascending in time, which keeps the index's pages together, and of this start alone.
@@ -189,6 +196,8 @@ class Pricing:
                 "learner_version": version,
             }
             kept.append(KeepDecision(row, decision_id is not None))
+            if subject is not None and decision_id is not None:
+                _put(self._steps_taken, decision_id, row)
         return kept
 
     def _static_limits(self) -> tuple[np.ndarray | None, str]:
@@ -218,19 +227,18 @@ class Pricing:
             near = distance <= distance[static].min()
         return static & near, _added(self._limits, "max_step", static & ~near)
 
-    def _remember(self, subject: str, price: float) -> None:
-        self._latest_prices[subject] = price
-        self._latest_prices.move_to_end(subject)
-        if len(self._latest_prices) > SUBJECTS_REMEMBERED:
-            self._latest_prices.popitem(last=False)
-
-    async def _recall(self, subjects: list[str]) -> None:
-        """Fetch last prices that are not in memory any more."""
-        for subject in subjects:
+    async def _recall(self, asked: list[tuple[str | None, str]]) -> None:
+        """Fetch what is not in memory any more: prices last given, and decisions that are asked for again
+        and must not count as a step."""
+        for decision_id, subject in asked:
+            if decision_id is not None and decision_id not in self._steps_taken:
+                row = await asyncio.to_thread(self.database.reader.decision, decision_id)
+                if row is not None and decision_id not in self._steps_taken:
+                    _put(self._steps_taken, decision_id, row)
             if subject not in self._latest_prices:
                 price = await asyncio.to_thread(self.database.reader.latest_price, subject)
                 if price is not None and subject not in self._latest_prices:
-                    self._remember(subject, price)
+                    _put(self._latest_prices, subject, price)
 
     # Feedback
 
@@ -362,6 +370,14 @@ class Pricing:
     def policy_parameters(self) -> dict[str, Any]:
         policy = self.settings.policy.policy
         return {"name": policy.name, **asdict(policy)}  # type: ignore[call-overload]
+
+
+def _put(memory: OrderedDict[str, Any], key: str, value: Any) -> None:
+    """Remember the newest so many."""
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > MOST_REMEMBERED:
+        memory.popitem(last=False)
 
 
 def _all_done(results: list[Any]) -> list[Any]:
