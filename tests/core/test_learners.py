@@ -80,7 +80,7 @@ X = np.array([0.1, 0.2, 0.3])
         (np.array([0.1, np.inf, 0.3]), 0, 1.0, InvalidContext),
         (np.array([0.1, 1e200, 0.3]), 0, 1.0, InvalidContext),
         (np.array([0.1, 0.2]), 0, 1.0, InvalidContext),
-        (np.array([[0.1, 0.2, 0.3]]), 0, 1.0, InvalidContext),
+        (np.array([[[0.1, 0.2, 0.3]]]), 0, 1.0, InvalidContext),
         ("abc", 0, 1.0, InvalidContext),
         (["0.1", "0.2", "0.3"], 0, 1.0, InvalidContext),
         (np.array([0.1 + 1j, 0.2, 0.3]), 0, 1.0, InvalidContext),
@@ -254,3 +254,18 @@ def test_no_lie_of_one_city_in_six_leads_another_astray(lie: dict[str, float]) -
     cities[0].absorb_held("0", told)
     misled = np.abs(np.eye(6)[:5] @ cities[0].pooled.theta[0] - theta[:5]).max()  # type: ignore[attr-defined]
     assert misled <= alone
+
+
+@pytest.mark.parametrize("name", CITY_POLICIES)
+def test_several_contexts_of_one_city_are_scored_at_once_and_learned_one_at_a_time(name: str) -> None:
+    rng = np.random.default_rng(6)
+    learner = make_policy(name).learner(Shape(3, 2, 1))
+    for _ in range(20):
+        learner.learn(rng.normal(size=3), int(rng.integers(3)), float(rng.normal()))
+    several = rng.normal(size=(7, 3))
+    together = learner.score(several)
+    for i, x in enumerate(several):
+        np.testing.assert_allclose(together.estimate[i], learner.score(x).estimate, rtol=1e-12)
+        np.testing.assert_allclose(together.radius[i], learner.score(x).radius, rtol=1e-12)
+    with pytest.raises(InvalidContext, match="one context"):
+        learner.learn(several[:1], 0, 1.0)
