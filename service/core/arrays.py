@@ -14,11 +14,13 @@ Ints = NDArray[np.int64]
 # Squares of longer contexts drown the ridge term in rounding: such features want another unit.
 LONGEST_CONTEXT = 3e5
 LARGEST_REWARD = 1e12
+_LONGEST_SQUARE = LONGEST_CONTEXT**2
+_FLOAT64 = np.dtype(np.float64)
 
 
 def _numbers(given: Any) -> Array | None:
     """`given` as float64; None for text, complex or ragged values and integers beyond floating point."""
-    if isinstance(given, np.ndarray) and given.dtype == np.float64:
+    if type(given) is np.ndarray and given.dtype is _FLOAT64:
         return given
     try:
         values = np.asarray(given)
@@ -34,7 +36,8 @@ def checked_context(x: Any, shape: tuple[int, ...]) -> Array:
         raise InvalidContext("a context must be real numbers of floating-point size")
     if vector.shape != shape and not (len(shape) == 1 and vector.ndim == 2 and vector.shape[1:] == shape):
         raise InvalidContext(f"a context here has shape {shape}, not {vector.shape}")
-    if not np.vdot(vector, vector) <= LONGEST_CONTEXT**2 * max(1, vector.size // vector.shape[-1]):
+    rows = 1 if vector.ndim == 1 else max(1, vector.size // shape[-1])
+    if not np.vdot(vector, vector) <= _LONGEST_SQUARE * rows:
         raise InvalidContext(
             f"a context must be finite and of length below {LONGEST_CONTEXT:g}: rescale its features"
         )
