@@ -124,16 +124,6 @@ class Pricing:
 
     # Prices
 
-    async def quote(
-        self,
-        shared: dict[str, float],
-        local: dict[str, float],
-        decision_id: str | None = None,
-        subject: str | None = None,
-    ) -> Row:
-        (row,) = await self.quote_many([(shared, local, decision_id, subject)])
-        return row
-
     async def quote_many(
         self, asked: Sequence[tuple[dict[str, float], dict[str, float], str | None, str | None]]
     ) -> list[Row]:

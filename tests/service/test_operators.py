@@ -38,8 +38,6 @@ def test_a_subjects_price_moves_by_at_most_the_step_across_restarts_too(start: S
         city.feedback(decision["decision_id"], float(rng.normal() - decision["arm"] * (i % 2)))
         if i == 30:
             city = start(guardrails={"max_step": 1.0})
-    free = {city.price()["price"] for _ in range(3)}
-    assert free
 
 
 def test_a_subject_whose_last_price_is_outside_new_limits_comes_as_near_as_they_allow(start: Start) -> None:
