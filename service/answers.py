@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from service import wire
 from service.errors import OtherReward, PricemeshError, TooLate, UnknownDecision
 from service.problems import STATUSES
 from service.settings import Settings
-from service.store.operations import FeedbackResult, FeedbackStatus, Row
+from service.store.operations import Decided, FeedbackResult, FeedbackStatus, Kept
 
 _NUMBER = struct.Struct("<d")
 
@@ -46,36 +45,35 @@ class Answers:
         self._space = settings.features.space
         self._dim, self._arms = settings.shape.dim, settings.shape.arms
 
-    def decision(self, row: Row) -> dict[str, Any]:
-        arm = row["arm"]
-        limits = row["limited_by"]
+    def decision(self, row: Decided) -> dict[str, Any]:
+        arm = row.arm
         return {
-            "decision_id": row["id"],
+            "decision_id": row.id,
             "city": self._settings.city,
             "arm": arm,
-            "price": row["price"],
-            "estimate": _NUMBER.unpack_from(row["vectors"], 8 * (self._dim + arm))[0],
-            "radius": _NUMBER.unpack_from(row["vectors"], 8 * (self._dim + self._arms + arm))[0],
-            "policy": row["policy"],
-            "limited_by": [] if limits == "[]" else json.loads(limits),
+            "price": row.price,
+            "estimate": _NUMBER.unpack_from(row.vectors, 8 * (self._dim + arm))[0],
+            "radius": _NUMBER.unpack_from(row.vectors, 8 * (self._dim + self._arms + arm))[0],
+            "policy": row.policy,
+            "limited_by": [] if row.limited_by == "[]" else json.loads(row.limited_by),
         }
 
-    def record(self, row: Row) -> dict[str, Any]:
-        vectors = np.frombuffer(row["vectors"])
+    def record(self, kept: Kept) -> dict[str, Any]:
+        row = kept.decision
+        vectors = np.frombuffer(row.vectors)
         context, estimates, radii = np.split(vectors, (self._dim, self._dim + self._arms))
         short = self.decision(row)
-        answered = row["reward"] is not None
         return short | {
-            "number": row["number"],
-            "made_at": row["made_at"],
-            "subject": row["subject"],
+            "number": kept.number,
+            "made_at": row.made_at,
+            "subject": row.subject,
             "context": self._space.named(context),
             "arms": [
                 {"arm": arm, "price": price, "estimate": float(estimates[arm]), "radius": float(radii[arm])}
                 for arm, price in enumerate(self._settings.arms.prices)
             ],
-            "learner_version": row["learner_version"],
-            "feedback": {key: row[key] for key in wire.FeedbackRecord.model_fields} if answered else None,
+            "learner_version": row.learner_version,
+            "feedback": kept.feedback._asdict() if kept.feedback else None,
             "contributions": [{"origin": self._settings.city, "estimate": short["estimate"]}],
         }
 

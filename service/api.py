@@ -112,7 +112,7 @@ def reading_routes(pricing: Pricing) -> APIRouter:
         rows = await pricing.latest_decisions(limit=limit, before=before, arm=arm, since=since, until=until)
         page = {
             "decisions": [answer.record(row) for row in rows],
-            "next_before": rows[-1]["number"] if len(rows) == limit else None,
+            "next_before": rows[-1].number if len(rows) == limit else None,
         }
         return json_response(page)
 

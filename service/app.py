@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 
 import service
 from service import api
 from service.description import describe
 from service.errors import StorageUnavailable
-from service.gate import Gate
+from service.gate import DOCS_FILES, Gate
 from service.keys import Gatekeeper, read_keys
 from service.metrics import Metrics
 from service.pricing import Pricing
@@ -41,12 +42,13 @@ def create_app(settings: Settings) -> Gate:
             await pricing.stop()
             log.info("stopped", extra={"city": settings.city, "learner_version": pricing.version})
 
-    app = FastAPI(
+    app = FastAPIOffline(
         title=f"pricemesh: {settings.city}",
         version=service.__version__,
         description="One city of a mesh that learns prices together.",
         lifespan=lifespan,
         redoc_url=None,
+        static_url=DOCS_FILES,
     )
     for router in (
         api.reading_routes(pricing),

@@ -11,6 +11,7 @@ from service import wire
 from service.answers import example_request
 from service.api import problems
 from service.core.features import Feature
+from service.gate import scope_of
 from service.settings import Settings
 from service.traffic import Traffic, TrafficCall
 
@@ -45,7 +46,10 @@ def describe(app: FastAPI, settings: Settings, traffic: Traffic) -> dict[str, An
         _name_features(schemas["PriceRequest"], settings)
         schemas["PriceBatch"]["properties"]["requests"]["maxItems"] = settings.limits.batch_size
         schemas["FeedbackBatch"]["properties"]["items"]["maxItems"] = settings.limits.batch_size
-        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
+        components = document.setdefault("components", {})
+        components.setdefault("schemas", {}).update(schemas)
+        if settings.security.api_keys_file is not None:
+            _name_scopes(document, components)
         app.openapi_schema = document
     return app.openapi_schema
 
@@ -79,6 +83,22 @@ def _operation(path: str, call: TrafficCall, example: Any) -> dict[str, Any]:
         "requestBody": {"required": True, "content": {"application/json": schema}},
         "responses": answers,
     }
+
+
+def _name_scopes(document: dict[str, Any], components: dict[str, Any]) -> None:
+    components["securitySchemes"] = {
+        "key": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API key made by `pricemesh keys new`; X-API-Key takes it too.",
+        }
+    }
+    for path, operations in document["paths"].items():
+        scope = scope_of(path)
+        for operation in operations.values():
+            operation["security"] = [{"key": []}] if scope else []
+            if scope:
+                operation["description"] = f"Wants a key with the scope `{scope}`."
 
 
 def _name_features(request: dict[str, Any], settings: Settings) -> None:

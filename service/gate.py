@@ -23,6 +23,7 @@ Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Receive = Callable[[], Awaitable[Message]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
+DOCS_FILES = "/docs-files"
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,200}")
 
 
@@ -34,7 +35,7 @@ def scope_of(path: str) -> Scope | None:
         return Scope.FEEDBACK
     if path.startswith("/admin"):
         return Scope.ADMIN
-    if path in ("/healthz", "/readyz", "/version", "/docs", "/openapi.json"):
+    if path in ("/healthz", "/readyz", "/version", "/docs", "/openapi.json") or path.startswith(DOCS_FILES):
         return None
     return Scope.READ
 
@@ -93,6 +94,8 @@ class Gate:
             if call is not None:
                 await self._traffic.answer(call, scope, receive, answer)
             else:
+                if scope["method"] == "HEAD":  # as GET; the server leaves the body out
+                    scope = {**scope, "method": "GET"}
                 await self._app(scope, receive, answer)
         except PricemeshError as fault:
             await refusal(fault, scope["request_id"])(scope, receive, answer)

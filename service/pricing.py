@@ -8,7 +8,6 @@ import json
 import logging
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from hashlib import sha256
@@ -20,17 +19,19 @@ from service.core.arrays import Array
 from service.core.policies import dump, load
 from service.core.ucb import Score, choose
 from service.errors import ImpossiblePin, StorageUnavailable, UnknownDecision
+from service.guardrails import Guardrails
 from service.settings import Settings
 from service.store.database import Committed, Database
 from service.store.operations import (
     CloseWindow,
+    Decided,
     FeedbackResult,
-    KeepDecision,
+    KeepDecisions,
     KeepFeedback,
     KeepSnapshot,
+    Kept,
     Lesson,
     Operation,
-    Row,
     SetControl,
 )
 from service.store.writer import Writer
@@ -38,7 +39,6 @@ from service.store.writer import Writer
 log = logging.getLogger("pricemesh")
 
 SNAPSHOT_EVERY = 1000  # feedback learned between snapshots: the most a start has to learn again
-MOST_REMEMBERED = 10_000
 
 
 class Pricing:
@@ -60,16 +60,14 @@ class Pricing:
         self._snapshot_version = 0
         self.learned = np.zeros(len(self.prices))  # by arm
         self.reward_sums = np.zeros(len(self.prices))
-        self.decided = np.zeros(len(self.prices))  # since the start, by arm
+        self.decided = [0] * len(self.prices)  # since the start, by arm
         self.controls: dict[str, tuple[dict[str, Any], float]] = {}
-        self._latest_prices: OrderedDict[str, float] = OrderedDict()  # by subject
-        self._steps_taken: OrderedDict[str, Row] = OrderedDict()  # decisions with a subject, by id
         self._writer: Writer | None = None
         self._start_id = secrets.token_hex(5)
         self._given_out = 0
         self._opened = False
         self.draining = False
-        self._allowed, self._limits = self._static_limits()
+        self._rails = Guardrails(settings, self.database.reader)
 
     # Start and end
 
@@ -84,10 +82,9 @@ class Pricing:
         for lessons in self.database.lessons(self.version):
             self._learn(lessons)
         self.controls = {name: (json.loads(value), since) for name, (value, since) in kept.controls.items()}
-        if "pin" in self.controls and self._allowed is not None:
-            pinned = self.controls["pin"][0]
-            if not self._allowed[pinned["arm"]]:
-                log.warning("the pin is outside floor and ceiling and has no effect", extra={"pin": pinned})
+        pinned = self._pinned_arm
+        if pinned is not None and not self._rails.allows(pinned):
+            log.warning("the pin is outside floor and ceiling and has no effect", extra={"arm": pinned})
         self._opened = True
 
     def _load(self, payload: bytes, tallies: dict[str, Any], version: int) -> None:
@@ -126,109 +123,67 @@ class Pricing:
 
     async def quote_many(
         self, asked: Sequence[tuple[dict[str, float], dict[str, float], str | None, str | None]]
-    ) -> list[Row]:
+    ) -> Sequence[Decided]:
         """Decide all, keep them in one commit, and give back what is kept under each id."""
         contexts = self._space.vectors([(shared, local) for shared, local, _, _ in asked])
-        if self.settings.guardrails.max_step is not None:
-            await self._recall([(id_, subject) for *_, id_, subject in asked if subject is not None])
-        operations = self._decide(contexts, [(id_, subject) for _, _, id_, subject in asked])
+        names = [(id_, subject) for _, _, id_, subject in asked]
+        await self._rails.recall(names)
+        deciding = self._decide(contexts, names)
         try:
-            rows = _all_done(await self.writer.submit(operations))
+            kept: Sequence[Decided] = await self.writer.submit(deciding)
         except StorageUnavailable:
-            for *_, id_, subject in asked:  # never given: read again what was
-                self._latest_prices.pop(subject or "", None)
-                self._steps_taken.pop(id_ or "", None)
+            self._rails.forget(names)
             raise
-        return rows
+        return kept
 
-    def _decide(self, contexts: Array, asked: Sequence[tuple[str | None, str | None]]) -> list[KeepDecision]:
+    def _decide(self, contexts: Array, asked: Sequence[tuple[str | None, str | None]]) -> KeepDecisions:
         """Score all contexts (m, d) at once, then choose; `asked` are (decision_id, subject)."""
         single = len(asked) == 1
         score = self.learner.score(contexts[0] if single else contexts)
-        limits = [self._limits] * len(asked)
-        if "pin" not in self.controls and not any(subject for _, subject in asked):
-            chosen = choose(score, self._allowed).tolist()
-            arms = [chosen] if single else chosen
-        else:
-            arms = []
-            for i, (decision_id, subject) in enumerate(asked):
-                taken = self._steps_taken.get(decision_id or "")
-                if taken is not None:
-                    arms.append(taken["arm"])
-                    continue
-                allowed, limits[i] = self._dynamic_limits(subject)
-                one = score if single else Score(score.estimate[i], score.radius[i])
-                arms.append(int(choose(one, allowed)))
-                if subject is not None:
-                    _put(self._latest_prices, subject, self.settings.arms.prices[arms[-1]])
-        now = self._clock()
+        rails, now = self._rails, self._clock()
+        pinned = self._pinned_arm
+        free = pinned is None and not any(subject for _, subject in asked)
+        arms = choose(score, rails.fixed.allowed).tolist() if free else None
         prefix = f"{int(now * 1e3):011x}-{self._start_id}-"
         vectors = np.concatenate([np.atleast_2d(part) for part in (contexts, *score)], axis=1)
         width, data = vectors.shape[1] * 8, vectors.tobytes()
         prices, policy, version = self.settings.arms.prices, self.settings.policy.name, self.version
-        kept = []
+        rows = []
         for i, (decision_id, subject) in enumerate(asked):
-            taken = self._steps_taken.get(decision_id or "")
+            taken = None if decision_id is None else rails.taken(decision_id)
             if taken is not None:
-                kept.append(KeepDecision(taken, True))
+                rows.append(taken)
                 continue
+            limits = rails.fixed
+            if arms is not None:
+                arm = arms if single else arms[i]
+            else:
+                limits = rails.limits(subject, pinned)
+                one = score if single else Score(score.estimate[i], score.radius[i])
+                arm = int(choose(one, limits.allowed))
             self._given_out += 1
-            row = {
+            row = Decided(
                 # Ascending in time, which keeps the index's pages together, and of this start alone.
-                "id": decision_id or f"{prefix}{self._given_out:x}",
-                "made_at": now,
-                "subject": subject,
-                "arm": arms[i],
-                "price": prices[arms[i]],
-                "vectors": data[i * width : (i + 1) * width],
-                "limited_by": limits[i],
-                "policy": policy,
-                "learner_version": version,
-            }
-            kept.append(KeepDecision(row, decision_id is not None))
-            if subject is not None and decision_id is not None:
-                _put(self._steps_taken, decision_id, row)
-        return kept
+                decision_id or f"{prefix}{self._given_out:x}",
+                now,
+                subject,
+                arm,
+                prices[arm],
+                data[i * width : (i + 1) * width],
+                limits.said,
+                policy,
+                version,
+            )
+            rows.append(row)
+            if subject is not None:
+                rails.stepped(subject, row.price)
+                if decision_id is not None:
+                    rails.take(row)
+        return KeepDecisions(rows, frozenset(id_ for id_, _ in asked if id_ is not None))
 
-    def _static_limits(self) -> tuple[np.ndarray | None, str]:
-        """Arms within floor and ceiling, None where there is no limit, and what is said of it."""
-        rails = self.settings.guardrails
-        below = self.prices < (-np.inf if rails.floor is None else rails.floor)
-        above = self.prices > (np.inf if rails.ceiling is None else rails.ceiling)
-        said = _said({"floor": below, "ceiling": above})
-        return (None if said == "[]" else ~(below | above)), said
-
-    def _dynamic_limits(self, subject: str | None) -> tuple[np.ndarray | None, str]:
-        """The static limits narrowed by a pin, or by the largest step from the subject's last price."""
-        static = np.ones(len(self.prices), dtype=bool) if self._allowed is None else self._allowed
-        if "pin" in self.controls:
-            pinned = np.arange(len(self.prices)) == self.controls["pin"][0]["arm"]
-            if not (static & pinned).any():
-                return self._allowed, self._limits  # floor and ceiling have moved since: they come first
-            return pinned, _added(self._limits, "pin", static & ~pinned)
-        step = self.settings.guardrails.max_step
-        last = self._latest_prices.get(subject) if subject is not None else None
-        if step is None or last is None:
-            return self._allowed, self._limits
-        distance = np.abs(self.prices - last)
-        near = distance <= step * (1 + 1e-12)
-        if not (static & near).any():
-            # Floor and ceiling have moved away from the last price: as near as they let us.
-            near = distance <= distance[static].min()
-        return static & near, _added(self._limits, "max_step", static & ~near)
-
-    async def _recall(self, asked: list[tuple[str | None, str]]) -> None:
-        """Fetch what is not in memory any more: prices last given, and decisions that are asked for again
-        and must not count as a step."""
-        for decision_id, subject in asked:
-            if decision_id is not None and decision_id not in self._steps_taken:
-                row = await asyncio.to_thread(self.database.reader.decision, decision_id)
-                if row is not None and decision_id not in self._steps_taken:
-                    _put(self._steps_taken, decision_id, row)
-            if subject not in self._latest_prices:
-                price = await asyncio.to_thread(self.database.reader.latest_price, subject)
-                if price is not None and subject not in self._latest_prices:
-                    _put(self._latest_prices, subject, price)
+    @property
+    def _pinned_arm(self) -> int | None:
+        return self.controls["pin"][0]["arm"] if "pin" in self.controls else None
 
     # Feedback
 
@@ -236,8 +191,8 @@ class Pricing:
         now = self._clock()
         window = self.settings.feedback.window_seconds
         frozen = "freeze" in self.controls
-        operations = [KeepFeedback(id_, reward, now, frozen, now - window) for id_, reward in items]
-        return _all_done(await self.writer.submit(operations))
+        kept: list[FeedbackResult] = await self.writer.submit(KeepFeedback(items, now, frozen, now - window))
+        return kept
 
     async def close_window(self) -> int:
         """Where there is a default reward, give it to decisions whose window has closed unanswered."""
@@ -247,7 +202,7 @@ class Pricing:
         now = self._clock()
         before = now - self.settings.feedback.window_seconds
         closing = CloseWindow(before, reward, now, "freeze" in self.controls)
-        (lessons,) = _all_done(await self.writer.submit([closing]))
+        lessons: list[Lesson] = await self.writer.submit(closing)
         return len(lessons)
 
     def _committed(self, operations: Sequence[Operation], outcome: Committed) -> None:
@@ -255,14 +210,17 @@ class Pricing:
         self._learn(outcome.recovered)
         lessons: list[Lesson] = []
         for operation, result in zip(operations, outcome.results, strict=True):
-            if isinstance(result, FeedbackResult):
-                if result.lesson is not None:
-                    lessons.append(result.lesson)
-            elif isinstance(operation, KeepDecision):
-                if result is operation.row:
-                    self.decided[operation.row["arm"]] += 1
-            elif isinstance(operation, CloseWindow) and not isinstance(result, Exception):
-                lessons += result
+            if isinstance(result, Exception):
+                continue
+            match operation:
+                case KeepFeedback():
+                    lessons += [item.lesson for item in result if item.lesson is not None]
+                case KeepDecisions(rows):
+                    for row, kept in zip(rows, result, strict=True):
+                        if row is kept:
+                            self.decided[row.arm] += 1
+                case CloseWindow():
+                    lessons += result
         self._learn(lessons)
         if self.version - self._snapshot_version >= SNAPSHOT_EVERY:
             self._keep_snapshot()
@@ -284,7 +242,7 @@ class Pricing:
             "reward_sums": self.reward_sums.tolist(),
         }
         self._snapshot_version = self.version
-        done = self.writer.submit([KeepSnapshot(self.version, json.dumps(tallies), payload)])
+        done = self.writer.submit(KeepSnapshot(self.version, json.dumps(tallies), payload))
         done.add_done_callback(_log_fault)
 
     # Operators
@@ -295,7 +253,7 @@ class Pricing:
         if not at.size:
             raise ImpossiblePin(f"{price} is no arm's price; there are {self.prices.tolist()}")
         arm = int(at[0])
-        if self._allowed is not None and not self._allowed[arm]:
+        if not self._rails.allows(arm):
             raise ImpossiblePin(f"{price} is outside the guardrails' floor and ceiling")
         await self._control("pin", {"arm": arm, "price": float(self.prices[arm]), "reason": reason})
 
@@ -308,8 +266,7 @@ class Pricing:
 
     async def _control(self, name: str, value: dict[str, Any] | None) -> None:
         now = self._clock()
-        kept = SetControl(name, None if value is None else json.dumps(value), now)
-        _all_done(await self.writer.submit([kept]))
+        await self.writer.submit(SetControl(name, None if value is None else json.dumps(value), now))
         if value is None:
             self.controls.pop(name, None)
         else:
@@ -317,13 +274,13 @@ class Pricing:
 
     # Reading
 
-    async def decision(self, id_: str) -> Row:
+    async def decision(self, id_: str) -> Kept:
         row = await asyncio.to_thread(self.database.reader.decision, id_)
         if row is None:
             raise UnknownDecision(f"there is no decision {id_!r}")
         return row
 
-    async def latest_decisions(self, **filters: Any) -> list[Row]:
+    async def latest_decisions(self, **filters: Any) -> list[Kept]:
         return await asyncio.to_thread(lambda: self.database.reader.latest_decisions(**filters))
 
     async def faults(self) -> list[str]:
@@ -360,30 +317,6 @@ class Pricing:
     def policy_parameters(self) -> dict[str, Any]:
         policy = self.settings.policy.policy
         return {"name": policy.name, **asdict(policy)}  # type: ignore[call-overload]
-
-
-def _put(memory: OrderedDict[str, Any], key: str, value: Any) -> None:
-    """Remember the newest so many."""
-    memory[key] = value
-    memory.move_to_end(key)
-    if len(memory) > MOST_REMEMBERED:
-        memory.popitem(last=False)
-
-
-def _all_done(results: list[Any]) -> list[Any]:
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-    return results
-
-
-def _said(ruled_out: dict[str, np.ndarray]) -> str:
-    numbers = {rule: np.flatnonzero(arms).tolist() for rule, arms in ruled_out.items()}
-    return json.dumps([{"rule": rule, "arms": arms} for rule, arms in numbers.items() if arms])
-
-
-def _added(limits: str, rule: str, arms: np.ndarray) -> str:
-    return json.dumps(json.loads(limits) + json.loads(_said({rule: arms})))
 
 
 def _log_fault(done: "asyncio.Future[Any]") -> None:

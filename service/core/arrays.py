@@ -45,6 +45,8 @@ def checked_context(x: Any, shape: tuple[int, ...]) -> Array:
 
 
 def checked_reward(reward: Any, shape: tuple[int, ...]) -> Array:
+    if type(reward) is float and shape == () and -LARGEST_REWARD <= reward <= LARGEST_REWARD:
+        return np.float64(reward)  # type: ignore[return-value]
     value = _numbers(reward)
     if value is None:
         raise InvalidFeedback("a reward must be a real number of floating-point size")
@@ -55,7 +57,9 @@ def checked_reward(reward: Any, shape: tuple[int, ...]) -> Array:
     return value
 
 
-def checked_arm(arm: Any, arms: int, shape: tuple[int, ...]) -> Ints:
+def checked_arm(arm: Any, arms: int, shape: tuple[int, ...]) -> Ints | int:
+    if type(arm) is int and shape == () and 0 <= arm < arms:
+        return arm
     try:
         value = np.asarray(arm)
     except ValueError:

@@ -60,18 +60,17 @@ class FeatureSpace:
     def vectors(self, contexts: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Array:
         """Several at once, (m, d)."""
         shared_names, local_names, low, high = self._order
-        rows = []
+        values: list[Any] = []
         for shared, local in contexts:
-            if len(shared) == len(shared_names) and len(local) == len(local_names):
-                try:
-                    row = [*map(shared.__getitem__, shared_names), *map(local.__getitem__, local_names)]
-                except KeyError:
-                    break
-                if not set(map(type, row)) <= _PLAIN:
-                    break
-                rows.append(row)
-        if len(rows) == len(contexts):
-            x = np.array(rows)
+            if len(shared) != len(shared_names) or len(local) != len(local_names):
+                break
+            try:
+                values += map(shared.__getitem__, shared_names)
+                values += map(local.__getitem__, local_names)
+            except KeyError:
+                break
+        if len(values) == len(contexts) * len(low) and set(map(type, values)) <= _PLAIN:
+            x = np.array(values).reshape(len(contexts), -1)
             if x.dtype.kind in "if" and ((x >= low) & (x <= high)).all():
                 return x.astype(np.float64, copy=False)
         several = len(contexts) > 1

@@ -1,11 +1,13 @@
 """Ridge regression per arm, one observation at a time.
 
-Owns W = ridge*I + sum x x', b = sum r x, the counts and sum r^2, and keeps the inverse of W and
-theta = W^-1 b current. It knows nothing of peers, shared parts or exploration.
+`Tallies` are W = ridge*I + sum x x', b = sum r x, the counts and sum r^2; `Ridge` keeps the inverse of W
+and theta = W^-1 b current besides. They know nothing of peers, shared parts or exploration.
 """
 
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from types import EllipsisType
+from typing import Self
 
 import numpy as np
 
@@ -21,7 +23,7 @@ REFRESH_BEYOND = 100.0
 LOOSENED = 0.01
 GUESS_COUNTS_FOR = 4.0
 
-Index = tuple[Ints | EllipsisType, ...]
+Index = tuple[Ints | int | EllipsisType, ...]
 
 
 def inverse_of_positive_definite(matrix: Array) -> Array:
@@ -44,45 +46,26 @@ def outer(x: Array) -> Array:
 
 
 @dataclass
-class Ridge:
-    """State of all arms of one city, or of a batch of cities: every array starts with (..., K)."""
+class Tallies:
+    """The natural parameters of all arms of one city, or of a batch of cities: arrays start with (..., K)."""
 
     gram: Array  # W (..., K, d, d)
     response: Array  # b (..., K, d)
     count: Array  # (..., K)
     squares: Array  # sum r^2 (..., K)
-    inverse: Array  # W^-1
-    theta: Array  # W^-1 b
 
     @classmethod
-    def fresh(cls, batch: tuple[int, ...], arms: int, dim: int, ridge: float) -> "Ridge":
+    def fresh(cls, batch: tuple[int, ...], arms: int, dim: int, ridge: float) -> Self:
         eye = np.broadcast_to(np.eye(dim), (*batch, arms, dim, dim))
-        zeros = np.zeros((*batch, arms, dim))
-        return cls(
-            gram=eye * ridge,
-            response=zeros,
-            count=np.zeros((*batch, arms)),
-            squares=np.zeros((*batch, arms)),
-            inverse=eye / ridge,
-            theta=zeros.copy(),
-        )
+        per_arm = (*batch, arms)
+        return cls(eye * ridge, np.zeros((*per_arm, dim)), np.zeros(per_arm), np.zeros(per_arm))
 
-    def learn(self, at: Index, x: Array, reward: Array) -> None:
+    def add(self, at: Index, x: Array, reward: Array) -> None:
         """Add one observation where `at` picks one arm in every city; x (..., d), reward (...)."""
         self.gram[at] += outer(x)
         self.response[at] += reward[..., None] * x
         self.squares[at] += reward * reward
         self.count[at] += 1.0
-
-        inverse = self.inverse[at]
-        gain = np.matvec(inverse, x)
-        reach = np.vecdot(x, gain)
-        inverse = inverse - outer(gain) / (1.0 + reach)[..., None, None]
-        due = (self.count[at] % REFRESH_EVERY == 0) | (reach > REFRESH_BEYOND)
-        if due.any():
-            inverse[due] = inverse_of_positive_definite(self.gram[at][due])
-        self.inverse[at] = inverse
-        self.theta[at] = np.matvec(inverse, self.response[at])
 
     def noise(self, ridge: float) -> Array:
         """The variance of the noise in each arm's rewards, (..., K); zero before any reward.
@@ -92,11 +75,8 @@ class Ridge:
         degrees of freedom it then has. Where those are few, an arm leans on all arms of the city, and
         the city on its penalised fit.
         """
-        dim = self.gram.shape[-1]
-        loose = LOOSENED * ridge
-        fit = inverse_of_positive_definite(self.gram - (ridge - loose) * np.eye(dim))
-        residual, freedom = self._residual(fit, np.matvec(fit, self.response), loose)
-        coarse, coarse_freedom = self._residual(self.inverse, self.theta, ridge)
+        residual, freedom = self._residual(ridge, LOOSENED * ridge)
+        coarse, coarse_freedom = self._residual(ridge, ridge)
         guess = coarse.sum(axis=-1) / np.maximum(coarse_freedom.sum(axis=-1), 1e-9)
         some = GUESS_COUNTS_FOR
         city = (residual.sum(axis=-1) + some * guess) / (freedom.sum(axis=-1) + some)
@@ -105,15 +85,18 @@ class Ridge:
         floored: Array = np.maximum(arm, 1e-8 * size[..., None])
         return floored
 
-    def _residual(self, fit: Array, theta: Array, ridge: float) -> tuple[Array, Array]:
-        """Sum of squared residuals of a ridge fit, and n - 2 tr H + tr H^2 = n - d + ridge^2 |fit|^2."""
-        penalty = ridge * np.vecdot(theta, theta)
+    def _residual(self, ridge: float, loosened: float) -> tuple[Array, Array]:
+        """Sum of squared residuals of the fit with the ridge `loosened` in place of `ridge`, and its
+        n - 2 tr H + tr H^2 = n - d + loosened^2 |fit|^2."""
+        dim = self.gram.shape[-1]
+        fit = inverse_of_positive_definite(self.gram - (ridge - loosened) * np.eye(dim))
+        theta = np.matvec(fit, self.response)
+        penalty = loosened * np.vecdot(theta, theta)
         residual = self.squares - np.vecdot(self.response, theta) - penalty
-        freedom = self.count - theta.shape[-1] + (ridge * ridge) * (fit * fit).sum(axis=(-1, -2))
+        freedom = self.count - dim + loosened**2 * (fit * fit).sum(axis=(-1, -2))
         return np.maximum(residual, 0.0), np.maximum(freedom, 0.0)
 
     def state(self) -> dict[str, Array]:
-        """The natural parameters; everything else is derived from them."""
         return {
             "gram": self.gram,
             "response": self.response,
@@ -124,6 +107,33 @@ class Ridge:
     def restore(self, state: dict[str, Array]) -> None:
         self.gram, self.response = state["gram"], state["response"]
         self.count, self.squares = state["count"], state["squares"]
+
+
+@dataclass
+class Ridge(Tallies):
+    """Tallies with the inverse of W and theta = W^-1 b kept current."""
+
+    inverse: Array = dataclass_field(init=False)
+    theta: Array = dataclass_field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refresh()
+
+    def learn(self, at: Index, x: Array, reward: Array) -> None:
+        """Add one observation and follow it with the inverse and theta."""
+        self.add(at, x, reward)
+        inverse = self.inverse[at]
+        gain = np.matvec(inverse, x)
+        reach = np.vecdot(x, gain)
+        inverse = inverse - outer(gain) / (1.0 + reach)[..., None, None]
+        due = (self.count[at] % REFRESH_EVERY == 0) | (reach > REFRESH_BEYOND)
+        if due.any():
+            inverse[due] = inverse_of_positive_definite(self.gram[at][due])
+        self.inverse[at] = inverse
+        self.theta[at] = np.matvec(inverse, self.response[at])
+
+    def restore(self, state: dict[str, Array]) -> None:
+        super().restore(state)
         self.refresh()
 
     def refresh(self) -> None:

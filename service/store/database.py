@@ -33,7 +33,7 @@ from service.store.writes import carry_out
 MOST_IN_DOUBT = 10_000  # more lessons than one commit can hold
 
 
-class Kept(NamedTuple):
+class Found(NamedTuple):
     """What a start finds."""
 
     version: int  # of the snapshot; 0 without one
@@ -64,7 +64,7 @@ class Database:
 
     # Start and end
 
-    def open(self, description: dict[str, Any]) -> Kept:
+    def open(self, description: dict[str, Any]) -> Found:
         """Own the database, check that it is the one this city was configured for, and read what it keeps."""
         if self.is_sqlite:
             self._lock_sqlite()
@@ -162,10 +162,10 @@ class Database:
                 "cannot be read in new terms: put the old values back, or name a new database.url"
             )
 
-    def _read(self, connection: Connection) -> Kept:
+    def _read(self, connection: Connection) -> Found:
         snapshot = connection.execute(select(learner)).first()
         version = snapshot.version if snapshot else 0
-        return Kept(
+        return Found(
             version=version,
             payload=snapshot.payload if snapshot else None,
             tallies=json.loads(snapshot.tallies) if snapshot else {},

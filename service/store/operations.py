@@ -1,18 +1,52 @@
 """What the writer is asked to do, and what came of it: plain values that know no SQL."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import NamedTuple
 
-Row = dict[str, Any]
+
+class Decided(NamedTuple):
+    """A decision, its values in the order of the table's columns."""
+
+    id: str
+    made_at: float
+    subject: str | None
+    arm: int
+    price: float
+    vectors: bytes  # the context, then every arm's estimate, then its radius
+    limited_by: str
+    policy: str
+    learner_version: int
+
+
+class Answered(NamedTuple):
+    """The feedback that was kept for a decision."""
+
+    reward: float
+    received_at: float
+    by_default: bool
+    version: int | None
+
+
+class Kept(NamedTuple):
+    """A decision as it is kept, with its feedback if there is any."""
+
+    number: int
+    decision: Decided
+    feedback: Answered | None
 
 
 @dataclass(frozen=True, slots=True)
-class KeepDecision:
-    """Keep a decision. Where the caller named it and it is there already, the one there counts."""
+class KeepDecisions:
+    """Keep decisions. Where the caller named one and it is there already, the one there counts."""
 
-    row: Row  # its values in the order of the table's columns
-    named_by_caller: bool
+    rows: Sequence[Decided]
+    named_by_caller: frozenset[str] = frozenset()
+
+    @property
+    def size(self) -> int:
+        return len(self.rows)
 
 
 class FeedbackStatus(StrEnum):
@@ -26,11 +60,14 @@ class FeedbackStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeepFeedback:
-    decision_id: str
-    reward: float
+    items: Sequence[tuple[str, float]]  # (decision id, reward)
     at: float
     frozen: bool
     decided_after: float  # feedback on decisions made before is too late
+
+    @property
+    def size(self) -> int:
+        return len(self.items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +79,7 @@ class CloseWindow:
     at: float
     frozen: bool
     most: int = 500
+    size: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +89,7 @@ class SetControl:
     name: str
     value: str | None
     at: float
+    size: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +97,10 @@ class KeepSnapshot:
     version: int
     tallies: str
     payload: bytes
+    size: int = 1
 
 
-Operation = KeepDecision | KeepFeedback | CloseWindow | SetControl | KeepSnapshot
+Operation = KeepDecisions | KeepFeedback | CloseWindow | SetControl | KeepSnapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.errors import StorageUnavailable
 from service.store import schema
 from service.store.faults import reason
-from service.store.operations import Lesson, Row
+from service.store.operations import Answered, Decided, Kept, Lesson
 from service.store.tables import decisions, feedback
 
 _LATEST_PRICE = (
@@ -24,11 +24,10 @@ class Reader:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def decision(self, id_: str) -> Row | None:
-        """A decision with its feedback, if any, under `reward`, `received_at`, `by_default`, `version`."""
+    def decision(self, id_: str) -> Kept | None:
         with _Reading(self._engine) as connection:
-            row = connection.execute(_with_feedback().where(decisions.c.id == id_)).mappings().first()
-            return dict(row) if row else None
+            row = connection.execute(_with_feedback().where(decisions.c.id == id_)).first()
+            return _kept(row) if row else None
 
     def latest_decisions(
         self,
@@ -38,7 +37,7 @@ class Reader:
         arm: int | None = None,
         since: float | None = None,
         until: float | None = None,
-    ) -> list[Row]:
+    ) -> list[Kept]:
         query = _with_feedback().order_by(decisions.c.number.desc()).limit(limit)
         if before is not None:
             query = query.where(decisions.c.number < before)
@@ -49,7 +48,7 @@ class Reader:
         if until is not None:
             query = query.where(decisions.c.made_at < until)
         with _Reading(self._engine) as connection:
-            return [dict(row) for row in connection.execute(query).mappings()]
+            return [_kept(row) for row in connection.execute(query)]
 
     def latest_price(self, subject: str) -> float | None:
         with _Reading(self._engine) as connection:
@@ -105,5 +104,13 @@ def lessons_since(connection: Connection, version: int, most: int = 1000) -> lis
 
 def _with_feedback() -> sa.Select[Any]:
     return select(
-        decisions, feedback.c.reward, feedback.c.received_at, feedback.c.by_default, feedback.c.version
+        decisions.c.number,
+        *(decisions.c[name] for name in Decided._fields),
+        *(feedback.c[name] for name in Answered._fields),
     ).select_from(decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number))
+
+
+def _kept(row: Any) -> Kept:
+    number, *values = row
+    own, answer = values[: len(Decided._fields)], values[len(Decided._fields) :]
+    return Kept(number, Decided(*own), Answered(*answer) if answer[0] is not None else None)

@@ -28,21 +28,21 @@ class Writer:
         self._committed = committed
         self._observed = observed
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="writer")
-        self._waiting: list[tuple[Sequence[Operation], asyncio.Future[list[Any]]]] = []
+        self._waiting: list[tuple[Operation, asyncio.Future[Any]]] = []
         self.waiting = 0
         self._wake = asyncio.Event()
         self._closing = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name="writer")
 
-    def submit(self, operations: Sequence[Operation]) -> asyncio.Future[list[Any]]:
-        """Done once all operations are committed, in one transaction; fails if none was."""
+    def submit(self, operation: Operation) -> asyncio.Future[Any]:
+        """Its result, once it is committed, or why it was not."""
         if self._closing:
             raise StorageUnavailable("the service is shutting down")
-        if self.waiting + len(operations) > MOST_WAITING:
+        if self.waiting + operation.size > MOST_WAITING:
             raise StorageUnavailable("too much is waiting to be written; try again in a moment")
-        done: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((operations, done))
-        self.waiting += len(operations)
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((operation, done))
+        self.waiting += operation.size
         self._wake.set()
         return done
 
@@ -59,38 +59,39 @@ class Writer:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                group = self._take()
-                operations = [operation for some, _ in group for operation in some]
+                group, size = self._take()
+                operations = [operation for operation, _ in group]
                 started = perf_counter()
                 try:
                     outcome = await loop.run_in_executor(self._thread, self._database.commit, operations)
                 except Exception as fault:
                     for _, done in group:
-                        if not done.done():
-                            done.set_exception(_as_ours(fault))
+                        _fail(done, fault)
                     continue
                 finally:
-                    self.waiting -= len(operations)
-                self._observed(len(operations), perf_counter() - started)
+                    self.waiting -= size
+                self._observed(size, perf_counter() - started)
                 self._committed(operations, outcome)
-                start = 0
-                for some, done in group:
-                    if not done.done():
-                        done.set_result(outcome.results[start : start + len(some)])
-                    start += len(some)
+                for (_, done), result in zip(group, outcome.results, strict=True):
+                    if isinstance(result, Exception):
+                        _fail(done, result)
+                    elif not done.done():
+                        done.set_result(result)
             if self._closing:
                 return
 
-    def _take(self) -> list[tuple[Sequence[Operation], asyncio.Future[list[Any]]]]:
+    def _take(self) -> tuple[list[tuple[Operation, asyncio.Future[Any]]], int]:
+        """What goes into the next commit, and how much that is."""
         size, count = 0, 0
-        for operations, _ in self._waiting:
-            size += len(operations)
+        for operation, _ in self._waiting:
+            size += operation.size
             count += 1
             if size >= MOST_IN_A_COMMIT:
                 break
         group, self._waiting = self._waiting[:count], self._waiting[count:]
-        return group
+        return group, size
 
 
-def _as_ours(fault: Exception) -> Exception:
-    return fault if isinstance(fault, StorageUnavailable) else StorageUnavailable(str(fault))
+def _fail(done: asyncio.Future[Any], fault: Exception) -> None:
+    if not done.done():
+        done.set_exception(fault if isinstance(fault, StorageUnavailable) else StorageUnavailable(str(fault)))

@@ -1,29 +1,31 @@
 """What the writer's operations do to the tables, within a transaction that somebody else opens and ends."""
 
 from collections.abc import Sequence
-from itertools import takewhile
+from functools import cache
+from itertools import chain, takewhile
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select
 
 from service.store.operations import (
     CloseWindow,
+    Decided,
     FeedbackResult,
     FeedbackStatus,
-    KeepDecision,
+    KeepDecisions,
     KeepFeedback,
     KeepSnapshot,
     Lesson,
     Operation,
-    Row,
     SetControl,
 )
 from service.store.tables import city, controls, decisions, feedback, learner
 
-# The order in which a decision's row holds its values.
-DECISION_COLUMNS = tuple(column.name for column in decisions.columns if column.name != "number")
+ROWS_IN_A_STATEMENT = 50
 
-_SELECT_BY_ID = select(decisions).where(decisions.c.id.in_(bindparam("ids", expanding=True)))
+_SELECT_BY_ID = select(*(decisions.c[name] for name in Decided._fields)).where(
+    decisions.c.id.in_(bindparam("ids", expanding=True))
+)
 _SELECT_TO_ANSWER = (
     select(
         decisions.c.id,
@@ -43,7 +45,7 @@ _SELECT_TO_ANSWER = (
 def carry_out(connection: Connection, operations: Sequence[Operation], version: int) -> tuple[list[Any], int]:
     """All operations within the transaction that is open; their results, and the learner's version then."""
     results: list[Any] = [None] * len(operations)
-    quotes = [(i, op) for i, op in enumerate(operations) if isinstance(op, KeepDecision)]
+    quotes = [(i, op) for i, op in enumerate(operations) if isinstance(op, KeepDecisions)]
     if quotes:
         keep_decisions(connection, quotes, results)
     answers = [(i, op) for i, op in enumerate(operations) if isinstance(op, KeepFeedback)]
@@ -66,33 +68,49 @@ def carry_out(connection: Connection, operations: Sequence[Operation], version: 
 
 
 def keep_decisions(
-    connection: Connection, quotes: list[tuple[int, KeepDecision]], results: list[Any]
+    connection: Connection, quotes: list[tuple[int, KeepDecisions]], results: list[Any]
 ) -> None:
-    named = [op.row["id"] for _, op in quotes if op.named_by_caller]
-    there: dict[str, Row] = {}
+    named = [id_ for _, op in quotes for id_ in op.named_by_caller]
+    there: dict[str, Decided] = {}
     if named:
         found = connection.execute(_SELECT_BY_ID, {"ids": named})
-        there = {row["id"]: dict(row) for row in found.mappings()}
-    fresh = []
+        there = {row.id: Decided(*row) for row in found}
+    fresh: list[Decided] = []
     for i, operation in quotes:
-        row = operation.row
-        if operation.named_by_caller:
-            kept = there.get(row["id"])
-            if kept is not None:
-                results[i] = kept
-                continue
-            there[row["id"]] = row
-        results[i] = row
-        fresh.append(row)
-    if fresh:
-        # By the driver itself: of many rows, most of the time would go into preparing parameters.
-        connection.exec_driver_sql(_insert_decision(connection), [tuple(row.values()) for row in fresh])
+        if not operation.named_by_caller:
+            results[i] = operation.rows
+            fresh += operation.rows
+            continue
+        results[i] = []
+        for row in operation.rows:
+            if row.id in operation.named_by_caller:
+                kept = there.setdefault(row.id, row)
+                results[i].append(kept)
+                if kept is not row:
+                    continue
+            else:
+                results[i].append(row)
+            fresh.append(row)
+    insert_decisions(connection, fresh)
 
 
-def _insert_decision(connection: Connection) -> str:
+def insert_decisions(connection: Connection, rows: Sequence[Decided]) -> None:
+    """By the driver itself, many to a statement: of many rows, most of the time would go into preparing
+    parameters and stepping from row to row."""
     mark = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-    marks = ", ".join(mark for _ in DECISION_COLUMNS)
-    return f"INSERT INTO decisions ({', '.join(DECISION_COLUMNS)}) VALUES ({marks})"
+    whole = len(rows) - len(rows) % ROWS_IN_A_STATEMENT
+    for start in range(0, whole, ROWS_IN_A_STATEMENT):
+        several = rows[start : start + ROWS_IN_A_STATEMENT]
+        statement = _insert_statement(mark, ROWS_IN_A_STATEMENT)
+        connection.exec_driver_sql(statement, tuple(chain.from_iterable(several)))
+    if whole < len(rows):
+        connection.exec_driver_sql(_insert_statement(mark, 1), list(rows[whole:]))
+
+
+@cache
+def _insert_statement(mark: str, rows: int) -> str:
+    marks = ", ".join(mark for _ in Decided._fields)
+    return f"INSERT INTO decisions ({', '.join(Decided._fields)}) VALUES " + ", ".join([f"({marks})"] * rows)
 
 
 def keep_feedback(
@@ -101,34 +119,37 @@ def keep_feedback(
     results: list[Any],
     version: int,
 ) -> int:
-    ids = list({op.decision_id for _, op in answers})
+    ids = list({id_ for _, op in answers for id_, _ in op.items})
     found = connection.execute(_SELECT_TO_ANSWER, {"ids": ids}).all()
     known = {row.id: row for row in found}
     given = {row.id: (row.reward, row.version) for row in found if row.reward is not None}
     fresh = []
     for i, op in answers:
-        row = known.get(op.decision_id)
-        if row is None:
-            results[i] = FeedbackResult(FeedbackStatus.UNKNOWN)
-        elif row.by_default:
-            results[i] = FeedbackResult(FeedbackStatus.TOO_LATE)
-        elif op.decision_id in given:
-            reward, at_version = given[op.decision_id]
-            same = reward == op.reward
-            status = FeedbackStatus.AGAIN if same else FeedbackStatus.OTHER_REWARD
-            results[i] = FeedbackResult(status, at_version, reward)
-        elif row.made_at < op.decided_after:
-            results[i] = FeedbackResult(FeedbackStatus.TOO_LATE)
-        else:
-            lesson = None
-            if not op.frozen:
-                version += 1
-                lesson = Lesson(row.arm, row.vectors, op.reward, version)
-            at_version = lesson.version if lesson else None
-            status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.KEPT
-            results[i] = FeedbackResult(status, at_version, op.reward, lesson)
-            given[op.decision_id] = (op.reward, at_version)
-            fresh.append(_feedback_row(row.number, op.reward, op.at, False, at_version))
+        results[i] = []
+        for id_, reward in op.items:
+            row = known.get(id_)
+            if row is None:
+                result = FeedbackResult(FeedbackStatus.UNKNOWN)
+            elif row.by_default:
+                result = FeedbackResult(FeedbackStatus.TOO_LATE)
+            elif id_ in given:
+                kept_reward, at_version = given[id_]
+                same = kept_reward == reward
+                status = FeedbackStatus.AGAIN if same else FeedbackStatus.OTHER_REWARD
+                result = FeedbackResult(status, at_version, kept_reward)
+            elif row.made_at < op.decided_after:
+                result = FeedbackResult(FeedbackStatus.TOO_LATE)
+            else:
+                lesson = None
+                if not op.frozen:
+                    version += 1
+                    lesson = Lesson(row.arm, row.vectors, reward, version)
+                at_version = lesson.version if lesson else None
+                status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.KEPT
+                result = FeedbackResult(status, at_version, reward, lesson)
+                given[id_] = (reward, at_version)
+                fresh.append(_feedback_row(row.number, reward, op.at, False, at_version))
+            results[i].append(result)
     if fresh:
         connection.execute(insert(feedback), fresh)
     return version

@@ -15,6 +15,7 @@ import uvicorn
 
 from service.app import create_app
 from service.pricing import Pricing
+from service.server import configuration
 from service.settings import Settings
 
 CONFIG: dict[str, Any] = {
@@ -40,8 +41,7 @@ class RunningCity:
 
     def __init__(self, settings: Settings) -> None:
         self.app = create_app(settings)
-        config = uvicorn.Config(self.app, host="127.0.0.1", port=0, log_config=None, access_log=False)
-        self._server = uvicorn.Server(config)
+        self._server = uvicorn.Server(configuration(self.app, host="127.0.0.1", port=0))
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
         deadline = time.monotonic() + 20

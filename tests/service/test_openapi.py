@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,35 @@ def test_unknown_paths_and_methods_are_problems_too(sqlite_city: RunningCity) ->
     assert (missing.status_code, method.status_code) == (404, 405)
     assert missing.json()["type"] == "urn:pricemesh:problem:not-found"
     assert method.headers["allow"] == "POST"
+
+
+def test_head_is_get_without_a_body(sqlite_city: RunningCity) -> None:
+    answer = sqlite_city.http.head("/state")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert sqlite_city.http.head("/nothing").status_code == 404
+
+
+def test_the_docs_load_nothing_from_elsewhere(sqlite_city: RunningCity) -> None:
+    page = sqlite_city.http.get("/docs").text
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert len(loaded) == 3
+    assert all(link.startswith("/") for link in loaded)
+    assert {sqlite_city.http.get(link).status_code for link in loaded} == {200}
+
+
+def test_headers_without_end_are_cut_off(sqlite_city: RunningCity) -> None:
+    host, port = sqlite_city.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as caller:
+        caller.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\nX-Long: ")
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < 10_000_000:
+                caller.sendall(b"a" * 10_000)
+                sent += 10_000
+                time.sleep(0.001)
+        assert sent < 10_000_000
+    long = {"X-Long": "a" * 20_000}
+    assert sqlite_city.http.get("/version", headers=long).status_code == 200
 
 
 def test_metrics_count_what_happened(sqlite_city: RunningCity) -> None:

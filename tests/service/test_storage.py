@@ -1,8 +1,10 @@
 """What happens to the database when things go wrong, and when its schema moves."""
 
 import asyncio
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from service.core.policies import Shape, make_policy
 from service.errors import DatabaseInUse, InvalidParameter, SchemaChanged, SchemaOutdated, StorageUnavailable
 from service.store import writes
 from service.store.database import Database, migrate
-from service.store.operations import KeepDecision
+from service.store.operations import KeepDecisions
 from service.store.tables import learner as learner_table
 from service.store.tables import metadata
 from tests.service.postgres import Postgres
@@ -110,6 +112,46 @@ def test_a_full_disk_is_a_503_that_loses_nothing_and_passes(tmp_path: Path) -> N
     city.stop()
 
 
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of three megabytes."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("only root may mount a file system: the full disk was not tried")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_file_system_is_a_503_that_loses_nothing_and_passes(tiny_disk: Path) -> None:
+    city = RunningCity(settings_for(f"sqlite:///{tiny_disk}/city.db"))
+    known = {city.price(decision_id=f"before{i}")["decision_id"] for i in range(50)}
+    ballast = tiny_disk / "ballast"
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    statuses = set()
+    for i in range(150):
+        answer = city.http.post("/price", json=CONTEXT | {"decision_id": f"full{i}"})
+        statuses.add(answer.status_code)
+        if answer.status_code == 200:
+            known.add(f"full{i}")
+        statuses.add(city.feedback(f"before{i % 50}", float(i % 50)).status_code)
+    assert 503 in statuses
+    assert statuses <= {200, 503}
+    ballast.unlink()
+    city.price(decision_id="after")
+    for i in range(50):
+        assert city.feedback(f"before{i}", float(i)).status_code == 200
+    kept = {id_ for id_ in known if city.http.get(f"/decisions/{id_}").status_code == 200}
+    assert kept == known
+    assert city.state()["version"] == 50
+    city.stop()
+
+
 def test_a_postgres_that_drops_its_connections_costs_at_most_a_503(postgres: Postgres) -> None:
     url = postgres.new_database(f"drops{time.time_ns()}")
     migrate(url, "head", "lisbon")
@@ -151,15 +193,15 @@ def test_one_operation_that_the_database_refuses_does_not_take_others_with_it(po
     city = RunningCity(settings_for(url))
 
     async def together() -> list[Any]:
-        good, bad = city.pricing._decide(np.zeros((2, 5)), [("good", None), ("bad", None)])
-        poisoned = KeepDecision(bad.row | {"subject": "a\x00b"}, True)
-        submitted = [city.pricing.writer.submit([operation]) for operation in (good, poisoned)]
-        return list(await asyncio.gather(*submitted))
+        good, bad = (city.pricing._decide(np.zeros((1, 5)), [(id_, None)]) for id_ in ("good", "bad"))
+        poisoned = KeepDecisions([bad.rows[0]._replace(subject="a\x00b")])
+        submitted = [city.pricing.writer.submit(operation) for operation in (good, poisoned)]
+        return await asyncio.gather(*submitted, return_exceptions=True)
 
     loop = city.pricing.writer._task.get_loop()
     good, bad = asyncio.run_coroutine_threadsafe(together(), loop).result(10)
-    assert good[0]["id"] == "good"
-    assert isinstance(bad[0], StorageUnavailable)
+    assert good[0].id == "good"
+    assert isinstance(bad, StorageUnavailable)
     assert city.http.get("/decisions/good").status_code == 200
     assert city.http.get("/decisions/bad").status_code == 404
     city.stop()

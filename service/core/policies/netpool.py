@@ -5,7 +5,6 @@ estimate x'F^-1 f, radius alpha sqrt(x'F^-1 x). With heterogeneity 0 and trust e
 central server (Shared LinUCB) without any raw data leaving a city.
 """
 
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -14,7 +13,7 @@ import numpy as np
 from service.core.arrays import Array, not_negative, one_of
 from service.core.policies.learner import Learner, RidgeParameters, Shape
 from service.core.pooling import Evidence, pool
-from service.core.ridge import Index, Ridge
+from service.core.ridge import Index, Ridge, Tallies
 from service.core.summary import Field, Parts
 from service.core.ucb import Score, score_dense
 
@@ -48,7 +47,7 @@ class NetPoolLearner(Learner):
     def __init__(self, policy: NetPool, shape: Shape) -> None:
         super().__init__(shape)
         self.policy = policy
-        self.own = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
+        self.own = Tallies.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         # The same regression started from what the peers know.
         self.pooled = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         self.heterogeneity = np.zeros((*shape.batch[:-1], shape.arms))
@@ -58,13 +57,13 @@ class NetPoolLearner(Learner):
 
     def restore(self, state: dict[str, Array]) -> None:
         self.own.restore(state)
-        self.pooled = deepcopy(self.own)
+        self._pool(0.0, 0.0)
 
     def _score(self, x: Array) -> Score:
         return score_dense(self.pooled.theta, self.pooled.inverse, x, self.policy.alpha)
 
     def _learn(self, at: Index, x: Array, reward: Array) -> None:
-        self.own.learn(at, x, reward)
+        self.own.add(at, x, reward)
         self.pooled.learn(at, x, reward)
 
     def summarise(self) -> Parts:
@@ -83,7 +82,7 @@ class NetPoolLearner(Learner):
         }
 
     def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
-        policy, c = self.policy, self.shape.shared
+        policy = self.policy
         told = pool(
             Evidence(group["information"], group["response"], group["noise"]),
             self._receivers,
@@ -91,10 +90,15 @@ class NetPoolLearner(Learner):
             heterogeneity=policy.heterogeneity,
             robust=policy.trust == "robust",
         )
-        self.pooled = deepcopy(self.own)
-        self.pooled.gram[..., :c, :c] += self._per_city(told.information)
-        self.pooled.response[..., :c] += self._per_city(told.response)
-        self.pooled.refresh()
+        self._pool(self._per_city(told.information), self._per_city(told.response))
         self.heterogeneity = told.heterogeneity
         self.origins = origins
         self.weights = told.trust.swapaxes(-1, -2)
+
+    def _pool(self, information: Array | float, response: Array | float) -> None:
+        """Own tallies with what the peers tell of the shared part added."""
+        c = self.shape.shared
+        sums = {name: value.copy() for name, value in self.own.state().items()}
+        sums["gram"][..., :c, :c] += information
+        sums["response"][..., :c] += response
+        self.pooled = Ridge(**sums)
