@@ -46,6 +46,14 @@ def keyed(tmp_path: Path) -> Iterator[tuple[RunningCity, dict[str, str]]]:
     city.stop()
 
 
+def test_openapi_names_the_scope_that_a_call_wants(keyed: tuple[RunningCity, dict[str, str]]) -> None:
+    document = keyed[0].http.get("/openapi.json").json()
+    assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    price, health = document["paths"]["/price"]["post"], document["paths"]["/healthz"]["get"]
+    assert (price["security"], health["security"]) == ([{"key": []}], [])
+    assert "`price`" in price["description"]
+
+
 def test_each_scope_opens_its_own_doors_and_admin_all(keyed: tuple[RunningCity, dict[str, str]]) -> None:
     city, keys = keyed
 
