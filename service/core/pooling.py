@@ -32,6 +32,8 @@ class Pooled(NamedTuple):
     response: Array  # e (..., I, K, c), to add to the c-part of b
     trust: Array  # w (..., J, K)
     heterogeneity: Array  # t (..., K)
+    each_information: Array  # (..., J, K, c, c), each city's part of A before it is shrunk to L
+    each_response: Array  # (..., J, K, c), of q before it is shrunk to e
 
 
 def pool(
@@ -61,10 +63,11 @@ def pool(
         information, response = spectrum.discounted(t)
     elif t.any():
         information, response = _shrunk(information, response, t[..., None, :])
-    centre, pull = _others(trust, information, response, receivers)
+    each_information, each_response = _scaled(trust, information, response)
+    centre, pull = _others(each_information, each_response, receivers)
     if t.any():
         centre, pull = _shrunk(centre, pull, t[..., None, :])
-    return Pooled(centre, pull, trust, t)
+    return Pooled(centre, pull, trust, t, each_information, each_response)
 
 
 def _shrunk(information: Array, response: Array, t: Array) -> tuple[Array, Array]:
@@ -76,15 +79,17 @@ def _shrunk(information: Array, response: Array, t: Array) -> tuple[Array, Array
     return (matrix + matrix.swapaxes(-1, -2)) / 2.0, shrunk[..., -1]
 
 
-def _others(trust: Array, information: Array, response: Array, receivers: slice) -> tuple[Array, Array]:
-    """For every receiver the trusted sum over all cities but itself."""
+def _scaled(trust: Array, information: Array, response: Array) -> tuple[Array, Array]:
+    return trust[..., None, None] * information, trust[..., None] * response
+
+
+def _others(information: Array, response: Array, receivers: slice) -> tuple[Array, Array]:
+    """For every receiver the sum over all cities but itself."""
     cities = information.shape[-4]
     but_oneself = (1.0 - np.eye(cities))[receivers]
-    scaled = trust[..., None] * response
-    matrices = trust[..., None, None] * information
     shape = (*information.shape[:-4], but_oneself.shape[0], *information.shape[-3:])
-    flat = matrices.reshape(*information.shape[:-3], -1)
-    pulls = scaled.reshape(*response.shape[:-2], -1)
+    flat = information.reshape(*information.shape[:-3], -1)
+    pulls = response.reshape(*response.shape[:-2], -1)
     return (
         np.matmul(but_oneself, flat).reshape(shape),
         np.matmul(but_oneself, pulls).reshape(shape[:-1]),
@@ -137,7 +142,7 @@ class Spectrum:
     def median_estimate(self, noise: Array, ridge: float) -> Array:
         """A first t per arm that a minority of cities cannot move: the median over cities of what each
         one's distance from the others' pool says alone, (..., K)."""
-        others, pull = _others(self.voice, self.information, self.response, slice(None))
+        others, pull = _others(*_scaled(self.voice, self.information, self.response), slice(None))
         covariance = _covariance(others, ridge)
         apart = self.estimate - np.matvec(self.root, np.matvec(covariance, pull))
         cities = self.rank.shape[-2]
@@ -175,7 +180,7 @@ class Spectrum:
     def trust(self, trust: Array, noise: Array, t: Array, ridge: float) -> Array:
         """w_j = min(1, (nu + rank) / (nu + D_j)): D_j compares city j with the others' pool."""
         information, response = self.discounted(t)
-        others, pull = _others(trust * self.voice, information, response, slice(None))
+        others, pull = _others(*_scaled(trust * self.voice, information, response), slice(None))
         eye = np.eye(others.shape[-1])
         covariance = _covariance(others, ridge)
         centre = np.matvec(covariance, pull)

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from service.core.arrays import Array, checked_arm, checked_context, checked_reward, positive
+from service.core.arrays import Array, Ints, checked_arm, checked_context, checked_reward, positive
 from service.core.ridge import Index
 from service.core.summary import Field, Layout, Parts, Summary
+from service.core.told import Told, by_arm
 from service.core.ucb import Score
 from service.errors import BadSummary, InvalidContext, InvalidParameter
 
@@ -55,6 +56,7 @@ class Learner:
         # where all receivers weigh alike, else (..., K, I, J), receiver first.
         self.weights: Array = np.ones((*shape.batch[:-1], shape.arms, 1))
         self.origins: tuple[str, ...] | None = None
+        self.told = Told()
         self._rows: Index = tuple(np.indices(shape.batch, sparse=True)) if shape.batch else ()
         # Where in a group's summaries this learner's cities stand: first, or all of them.
         self._receivers = slice(0, 1) if shape.alone else slice(None)
@@ -85,6 +87,43 @@ class Learner:
         A learner of one city finds its own summary first and its peers' after it; `origins` names
         them, so that peers may come and go. A batch is itself the group.
         """
+        self.adopt(self.fold(group, origins))
+
+    def fold(self, group: Parts, origins: tuple[str, ...] | None = None, *, again: bool = False) -> Any:
+        """The work of `absorb` that leaves the learner as it is: it may be done elsewhere meanwhile.
+        `again`, after a restart: peers count as they did, and nothing moves."""
+
+    def adopt(self, folded: Any) -> None:
+        """Let what was folded count, beside all own learning until now."""
+
+    def parts(self, x: Array, arms: Ints) -> tuple[Array, Array]:
+        """For m contexts (m, d) and the arms chosen, each peer's part of the estimate and of the radius,
+        (m, J) each, J as in `told`; what is left of either is the city's own part."""
+        estimate = np.zeros((len(x), len(self.told.origins)))
+        radius = np.zeros_like(estimate)
+        if self.told.origins:
+            for arm, rows in by_arm(arms):
+                estimate[rows], radius[rows] = self._parts(x[rows], arm)
+        return estimate, radius
+
+    def check(self, parts: Parts, version: int, longest_square: float) -> None:
+        """Refuse a peer's summary that no honest city could have made: shared contexts there have at most
+        the squared length `longest_square`."""
+        counts = parts["count"]
+        refuse_if(not (counts >= 0).all() or (counts != np.round(counts)).any(), "counts are whole numbers")
+        self._check(parts, version, longest_square)
+
+    def memory(self) -> dict[str, Array]:
+        """What ticks have changed that no later tick brings back."""
+        return {}
+
+    def recall(self, origins: tuple[str, ...], memory: dict[str, Array]) -> None:
+        """Go on from a `memory`, kept when the group was `origins`."""
+
+    @property
+    def mixes(self) -> bool:
+        """Whether absorbing changes what this city itself tells."""
+        return False
 
     def state(self) -> dict[str, Array]:
         """What must be kept for this learner to go on after a restart: own learning, not the peers'."""
@@ -98,9 +137,13 @@ class Learner:
         """The summary as it travels: (..., layout.size)."""
         return self.layout.pack(self.summarise())
 
-    def absorb_held(self, city: str, held: Mapping[str, Summary]) -> None:
+    def absorb_held(self, city: str, held: Mapping[str, Summary], *, again: bool = False) -> None:
         """Absorb the newest summaries that this one city holds; its own comes from the learner itself.
         The order in which they arrived leaves no trace."""
+        self.adopt(self.fold(*self.gathered(city, held), again=again))
+
+    def gathered(self, city: str, held: Mapping[str, Summary]) -> tuple[Parts, tuple[str, ...]]:
+        """Own summary and the peers', stacked, and whose they are; nothing in them is the learner's own."""
         peers = [held[origin] for origin in sorted(held) if origin != city]
         for peer in peers:
             if peer.numbers.size != self.layout.size:
@@ -110,7 +153,7 @@ class Learner:
             if not np.isfinite(peer.numbers).all():
                 raise BadSummary(f"{peer.origin} sent numbers that are not finite")
         stack = np.stack([self.numbers(), *(peer.numbers for peer in peers)])
-        self.absorb(self.layout.unpack(stack), (city, *(peer.origin for peer in peers)))
+        return self.layout.unpack(stack), (city, *(peer.origin for peer in peers))
 
     def _score(self, x: Array) -> Score:
         raise NotImplementedError
@@ -118,9 +161,26 @@ class Learner:
     def _learn(self, at: Index, x: Array, reward: Array) -> None:
         raise NotImplementedError
 
+    def _parts(self, x: Array, arm: int) -> tuple[Array, Array]:
+        raise NotImplementedError
+
+    def _check(self, parts: Parts, version: int, longest_square: float) -> None:
+        raise NotImplementedError
+
     def _per_city(self, folded: Array) -> Array:
         """(..., I, K, ...) of the receivers as this learner's own batch: (..., K, ...)."""
         return folded[0] if self.shape.alone else folded
+
+
+def refuse_if(wrong: object, said: str) -> None:
+    if wrong:
+        raise BadSummary(said)
+
+
+def spectrum_of(matrices: Array) -> Array:
+    """Eigenvalues in ascending order."""
+    values: Array = np.linalg.eigvalsh(matrices)  # type: ignore[assignment]
+    return values
 
 
 class Policy(Protocol):

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from service.core.arrays import Array, one_of
-from service.core.policies.learner import RidgeParameters, Shape
-from service.core.policies.weighted import WeightedLearner, WeightedParameters
+from service.core.policies.learner import RidgeParameters, Shape, refuse_if, spectrum_of
+from service.core.policies.weighted import Folded, WeightedLearner, WeightedParameters
 from service.core.ridge import Index, Ridge
 from service.core.summary import Field, Parts
 from service.core.ucb import Score, score_dense
@@ -83,9 +83,26 @@ class NetLinUcbLearner(WeightedLearner):
             "context": self.context,
         }
 
-    def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
-        self._fold(group, origins, group["theta"], group["covariance"])
+    def adopt(self, folded: Folded) -> None:
+        super().adopt(folded)
         self._believe((...,))
+
+    def _told_by(self, group: Parts) -> tuple[Array, Array]:
+        return group["theta"], group["covariance"]
+
+    def _parts(self, x: Array, arm: int) -> tuple[Array, Array]:
+        variance = np.vecdot(x @ self.covariance[arm], x)
+        return self._parts_by(x, arm, self.policy.alpha, self.policy.alpha * np.sqrt(variance))
+
+    def _check(self, parts: Parts, version: int, longest_square: float) -> None:
+        counts = parts["count"]
+        refuse_if(counts.sum() != version, f"counts add up to {counts.sum():g}, its version is {version}")
+        values = spectrum_of(parts["covariance"])
+        least = 1.0 / (self.policy.ridge + counts * longest_square)
+        slack = 1e-9 / self.policy.ridge
+        refuse_if((values[..., 0] < least - slack).any(), "surer than its counts allow, or not positive")
+        refuse_if((values[..., -1] > 1.0 / self.policy.ridge + slack).any(), "less sure than before any data")
+        self._check_context(parts, longest_square)
 
     def _believe(self, at: Index) -> None:
         """Own estimate and covariance plus the peers' share, for the arms that `at` picks."""

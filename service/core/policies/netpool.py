@@ -6,15 +6,16 @@ central server (Shared LinUCB) without any raw data leaving a city.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from service.core.arrays import Array, not_negative, one_of
-from service.core.policies.learner import Learner, RidgeParameters, Shape
-from service.core.pooling import Evidence, pool
+from service.core.policies.learner import Learner, RidgeParameters, Shape, refuse_if, spectrum_of
+from service.core.pooling import Evidence, Pooled, pool
 from service.core.ridge import Index, Ridge, Tallies
 from service.core.summary import Field, Parts
+from service.core.told import Told
 from service.core.ucb import Score, score_dense
 
 
@@ -36,6 +37,13 @@ class NetPool(RidgeParameters):
         return NetPoolLearner(self, shape)
 
 
+class Folded(NamedTuple):
+    pooled: Pooled
+    origins: tuple[str, ...] | None
+    told: Told
+    shrink: Array | None  # (I + t A)^-1 (K, c, c)
+
+
 class NetPoolLearner(Learner):
     fields = (
         Field("information", 2),
@@ -51,6 +59,7 @@ class NetPoolLearner(Learner):
         # The same regression started from what the peers know.
         self.pooled = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         self.heterogeneity = np.zeros((*shape.batch[:-1], shape.arms))
+        self._shrink: Array | None = None
 
     def state(self) -> dict[str, Array]:
         return self.own.state()
@@ -81,19 +90,48 @@ class NetPoolLearner(Learner):
             "noise": own.noise(ridge),
         }
 
-    def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
+    def fold(self, group: Parts, origins: tuple[str, ...] | None = None, *, again: bool = False) -> Folded:
+        del again  # nothing moves in any case: all follows from what the group tells
         policy = self.policy
-        told = pool(
+        pooled = pool(
             Evidence(group["information"], group["response"], group["noise"]),
             self._receivers,
             ridge=policy.ridge,
             heterogeneity=policy.heterogeneity,
             robust=policy.trust == "robust",
         )
-        self._pool(self._per_city(told.information), self._per_city(told.response))
-        self.heterogeneity = told.heterogeneity
-        self.origins = origins
-        self.weights = told.trust.swapaxes(-1, -2)
+        if origins is None or len(origins) == 1:
+            return Folded(pooled, origins, Told(), None)
+        information, response = pooled.each_information[1:], pooled.each_response[1:]
+        spread = pooled.heterogeneity[:, None, None] * information.sum(axis=0)
+        shrink: Array = np.linalg.inv(np.eye(self.shape.shared) + spread)
+        return Folded(pooled, origins, Told.by(origins[1:], response, information, pooled.trust[1:]), shrink)
+
+    def adopt(self, folded: Folded) -> None:
+        pooled = folded.pooled
+        self._pool(self._per_city(pooled.information), self._per_city(pooled.response))
+        self.heterogeneity = pooled.heterogeneity
+        self.origins, self.told, self._shrink = folded.origins, folded.told, folded.shrink
+        self.weights = pooled.trust.swapaxes(-1, -2)
+
+    def _parts(self, x: Array, arm: int) -> tuple[Array, Array]:
+        """Estimate z'f and squared radius alpha^2 z'F z, z = F^-1 x: the peers' e and L are in f and F."""
+        z = x @ self.pooled.inverse[arm]
+        right = z[:, : self.shape.shared]
+        assert self._shrink is not None
+        estimate, squared = self.told.parts(arm, right @ self._shrink[arm], right)
+        radius = np.sqrt(np.maximum(np.vecdot(x, z), 1e-300))
+        return estimate, self.policy.alpha * squared / radius[:, None]
+
+    def _check(self, parts: Parts, version: int, longest_square: float) -> None:
+        counts, information = parts["count"], parts["information"]
+        refuse_if(counts.sum() != version, f"counts add up to {counts.sum():g}, its version is {version}")
+        refuse_if((parts["noise"] < 0).any(), "noise is negative")
+        values = spectrum_of(information)
+        most = counts * longest_square
+        slack = 1e-9 * np.maximum(most, 1.0)
+        refuse_if((values[..., 0] < -slack).any(), "an information matrix is not positive semi-definite")
+        refuse_if((values.sum(axis=-1) > most + slack).any(), "more information than its counts can hold")
 
     def _pool(self, information: Array | float, response: Array | float) -> None:
         """Own tallies with what the peers tell of the shared part added."""

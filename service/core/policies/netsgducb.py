@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from service.core.arrays import Array, fraction, one_of, positive
-from service.core.policies.learner import Shape
-from service.core.policies.weighted import WeightedLearner, WeightedParameters
+from service.core.policies.learner import Shape, refuse_if
+from service.core.policies.weighted import Folded, WeightedLearner, WeightedParameters
 from service.core.ridge import Index
 from service.core.sgd import Sgd
 from service.core.summary import Field, Parts
@@ -89,12 +89,30 @@ class NetSgdUcbLearner(WeightedLearner):
             "context": self.context,
         }
 
-    def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
-        self._fold(group, origins, group["theta"], 1.0 / group["accumulator"])
-        mixed = self.own.theta[..., : self.shape.shared]
-        mixed *= self._own_weight[..., None]
-        mixed += self._peers_theta
+    @property
+    def mixes(self) -> bool:
+        return True
+
+    def _told_by(self, group: Parts) -> tuple[Array, Array]:
+        return group["theta"], 1.0 / group["accumulator"]
+
+    def adopt(self, folded: Folded) -> None:
+        super().adopt(folded)
+        if not folded.again:
+            mixed = self.own.theta[..., : self.shape.shared]
+            mixed *= self._own_weight[..., None]
+            mixed += self._peers_theta
         self._believe((...,))
+
+    def _parts(self, x: Array, arm: int) -> tuple[Array, Array]:
+        variance = (x * x) @ self.variances[arm]
+        return self._parts_by(x, arm, self.policy.alpha, self.policy.alpha * np.sqrt(variance))
+
+    def _check(self, parts: Parts, version: int, longest_square: float) -> None:
+        counts = parts["count"]
+        refuse_if(counts.sum() > version, f"counts add up to {counts.sum():g}, its version is {version}")
+        refuse_if(not (parts["accumulator"] > 0).all(), "an accumulator is not positive")
+        self._check_context(parts, longest_square)
 
     def _believe(self, at: Index) -> None:
         """Own variances plus the peers' share, for the arms that `at` picks."""

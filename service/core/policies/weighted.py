@@ -6,13 +6,15 @@ apart, because own learning must show in the next score.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from service.core import weights as omega
 from service.core.arrays import Array, fraction
-from service.core.policies.learner import Learner, Shape
+from service.core.policies.learner import Learner, Shape, refuse_if
 from service.core.summary import Parts
+from service.core.told import Told
 from service.core.weights import Weighting
 
 
@@ -25,6 +27,16 @@ class WeightedParameters(Weighting):
     def __post_init__(self) -> None:
         super().__post_init__()
         fraction("context_memory", self.context_memory)
+
+
+class Folded(NamedTuple):
+    weights: Array  # Omega (..., K, I, J)
+    origins: tuple[str, ...] | None
+    own_weight: Array  # (..., K)
+    theta: Array  # the peers' share, (..., K, c)
+    variance: Array
+    told: Told
+    again: bool
 
 
 class WeightedLearner(Learner):
@@ -45,22 +57,58 @@ class WeightedLearner(Learner):
         kept = self._weighting.context_memory
         self.context = kept * self.context + (1.0 - kept) * x[..., : self.shape.shared]
 
-    def _fold(self, group: Parts, origins: tuple[str, ...] | None, theta: Array, variance: Array) -> None:
+    def fold(self, group: Parts, origins: tuple[str, ...] | None = None, *, again: bool = False) -> Folded:
         """Move the weights one step and fold theta (..., J, K, c) and variance (..., J, K, ...)."""
+        theta, variance = self._told_by(group)
+        weights = self.weights
         if origins is not None and origins != self.origins:
-            self.weights = omega.realigned(self.weights, self.origins or origins[:1], origins)
-            self.origins = origins
-        self.weights = self._weighting.step(
-            self.weights, group["count"] + 1.0, group["context"], self._receivers
-        )
-        cities = theta.shape[-3]
-        own = np.eye(cities, dtype=bool)[self._receivers]
-        others = np.where(own, 0.0, self.weights)  # (..., K, I, J)
-        self._own_weight = self._per_city(np.where(own, self.weights, 0.0).sum(axis=-1).swapaxes(-1, -2))
-        self._peers_theta = self._per_city(_mix(others, theta))
+            weights = omega.realigned(weights, self.origins or origins[:1], origins)
+        if not again:
+            weights = self._weighting.step(weights, group["count"] + 1.0, group["context"], self._receivers)
+        own = np.eye(theta.shape[-3], dtype=bool)[self._receivers]
+        others = np.where(own, 0.0, weights)  # (..., K, I, J)
         flat = variance.reshape(*theta.shape[:-1], -1)
         mixed = self._per_city(_mix(others * others, flat))
-        self._peers_variance = mixed.reshape(self._peers_variance.shape)
+        told = Told()
+        if origins is not None and len(origins) > 1:
+            weight = weights[:, 0, 1:].T  # (J, K)
+            squared = (weight * weight).reshape(*weight.shape, *(1,) * (variance.ndim - 2))
+            told = Told.by(origins[1:], weight[..., None] * theta[1:], squared * variance[1:], weight)
+        return Folded(
+            weights,
+            origins,
+            self._per_city(np.where(own, weights, 0.0).sum(axis=-1).swapaxes(-1, -2)),
+            self._per_city(_mix(others, theta)),
+            mixed.reshape(self._peers_variance.shape),
+            told,
+            again,
+        )
+
+    def adopt(self, folded: Folded) -> None:
+        self.weights, self.told = folded.weights, folded.told
+        if folded.origins is not None:
+            self.origins = folded.origins
+        self._own_weight = folded.own_weight
+        self._peers_theta, self._peers_variance = folded.theta, folded.variance
+
+    def memory(self) -> dict[str, Array]:
+        return {"weights": self.weights}
+
+    def recall(self, origins: tuple[str, ...], memory: dict[str, Array]) -> None:
+        self.origins, self.weights = origins, memory["weights"]
+
+    def _told_by(self, group: Parts) -> tuple[Array, Array]:
+        """theta and variance of the shared part, by city."""
+        raise NotImplementedError
+
+    def _parts_by(self, x: Array, arm: int, alpha: float, radius: Array) -> tuple[Array, Array]:
+        shared = x[:, : self.shape.shared]
+        estimate, squared = self.told.parts(arm, shared, shared)
+        return estimate, alpha**2 * squared / np.maximum(radius, 1e-300)[:, None]
+
+    def _check_context(self, parts: Parts, longest_square: float) -> None:
+        square = np.vecdot(parts["context"], parts["context"])
+        refuse_if(square > longest_square * (1 + 1e-9), "its mean context is longer than features allow")
 
 
 def _mix(weights: Array, values: Array) -> Array:
