@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from service.core.arrays import Array
 from service.errors import OtherReward, PricemeshError, TooLate, UnknownDecision
 from service.problems import STATUSES
 from service.settings import Settings
@@ -61,7 +62,8 @@ class Answers:
     def record(self, kept: Kept) -> dict[str, Any]:
         row = kept.decision
         vectors = np.frombuffer(row.vectors)
-        context, estimates, radii = np.split(vectors, (self._dim, self._dim + self._arms))
+        ends = np.cumsum((self._dim, self._arms, self._arms))
+        context, estimates, radii, parts = np.split(vectors, ends)
         short = self.decision(row)
         return short | {
             "number": kept.number,
@@ -74,8 +76,25 @@ class Answers:
             ],
             "learner_version": row.learner_version,
             "feedback": kept.feedback._asdict() if kept.feedback else None,
-            "contributions": [{"origin": self._settings.city, "estimate": short["estimate"]}],
+            "contributions": self._contributions(row, short, parts),
         }
+
+    def _contributions(self, row: Decided, short: dict[str, Any], parts: Array) -> list[dict[str, Any]]:
+        """Each peer's part of the chosen arm's estimate and radius; what is left is the city's own."""
+        peers = row.told_by.split(",") if row.told_by else []
+        estimates, radii = parts.reshape(2, -1).tolist() if peers else ([], [])
+        own = {
+            "origin": self._settings.city,
+            "estimate": short["estimate"] - sum(estimates),
+            "radius": short["radius"] - sum(radii),
+        }
+        return [
+            own,
+            *(
+                {"origin": origin, "estimate": estimate, "radius": radius}
+                for origin, estimate, radius in zip(peers, estimates, radii, strict=True)
+            ),
+        ]
 
 
 def example_request(settings: Settings) -> dict[str, Any]:

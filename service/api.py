@@ -16,6 +16,7 @@ import service
 from service import wire
 from service.answers import Answers
 from service.errors import PricemeshError, UnreadableBody
+from service.gossip.exchange import Gossip
 from service.metrics import Metrics
 from service.pricing import Pricing
 from service.problems import Body, field_faults, parsed, problem, refusal
@@ -91,7 +92,7 @@ def problems(said: dict[int, str]) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def reading_routes(pricing: Pricing) -> APIRouter:
+def reading_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
     """What happened, and what is believed now."""
     router = APIRouter(tags=["audit"])
     answer = Answers(pricing.settings)
@@ -131,12 +132,55 @@ def reading_routes(pricing: Pricing) -> APIRouter:
         "/state", summary="What this city believes", response_model=wire.State, responses=problems({})
     )
     async def state() -> Response:
-        return json_response(await pricing.state())
+        return json_response(await state_of(pricing, gossip))
 
     return router
 
 
-def admin_routes(pricing: Pricing) -> APIRouter:
+async def state_of(pricing: Pricing, gossip: Gossip) -> dict[str, Any]:
+    own = gossip.node.held.get(gossip.city)
+    return {
+        **await pricing.state(),
+        "epoch": own.summary.epoch if own else None,
+        "published_version": own.summary.version if own else None,
+        "ticks": gossip.ticks,
+        "peers": gossip.peers(),
+    }
+
+
+def peer_routes(gossip: Gossip) -> APIRouter:
+    """What an operator may do about other cities."""
+    router = APIRouter(prefix="/peers", tags=["admin"])
+    unknown = problems({404: "No such city is known here.", 422: "That is no city's name."})
+    origin_ = Annotated[str, PathParameter(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+    async def done() -> Response:
+        return json_response(await state_of(gossip.pricing, gossip))
+
+    @router.delete(
+        "/{origin}",
+        summary="Drop a city: what it told is subtracted, and nothing is heard of it any more",
+        response_model=wire.State,
+        responses=unknown,
+    )
+    async def drop(origin: origin_) -> Response:
+        await gossip.drop(origin)
+        return await done()
+
+    @router.post(
+        "/{origin}/readmit",
+        summary="Hear a dropped city again",
+        response_model=wire.State,
+        responses=unknown,
+    )
+    async def readmit(origin: origin_) -> Response:
+        await gossip.readmit(origin)
+        return await done()
+
+    return router
+
+
+def admin_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
     """What an operator may do at run time; it stays in force across restarts."""
     router = APIRouter(prefix="/admin", tags=["admin"])
     most_bytes = pricing.settings.limits.body_bytes
@@ -154,7 +198,7 @@ def admin_routes(pricing: Pricing) -> APIRouter:
     async def pin(request: Request) -> Response:
         asked = await read(request, wire.PinRequest, most_bytes)
         await pricing.pin(asked.price, asked.reason)
-        return json_response(await pricing.state())
+        return json_response(await state_of(pricing, gossip))
 
     @router.post(
         "/freeze",
@@ -165,7 +209,38 @@ def admin_routes(pricing: Pricing) -> APIRouter:
     async def freeze(request: Request) -> Response:
         asked = await read(request, wire.FreezeRequest, most_bytes)
         await pricing.freeze(asked.reason)
-        return json_response(await pricing.state())
+        return json_response(await state_of(pricing, gossip))
+
+    @router.post(
+        "/tick",
+        summary="Drive a tick by hand, as a city in lockstep mode is driven",
+        response_model=wire.Ticked,
+        **_body(wire.TickRequest, {"phase": "both"}, {}),
+    )
+    async def tick(request: Request) -> Response:
+        asked = await read(request, wire.TickRequest, most_bytes)
+        absorbed = False
+        if asked.phase != "absorb":
+            await gossip.exchange()
+        if asked.phase != "exchange":
+            absorbed = await gossip.absorb(always=pricing.settings.gossip.lockstep)
+        return json_response({"ticks": gossip.ticks, "absorbed": absorbed})
+
+    @router.post(
+        "/leave",
+        summary="Tell the peers that this city goes, and call nobody any more",
+        response_model=wire.Left,
+        responses=problems({}),
+    )
+    async def leave() -> Response:
+        return json_response({"told": await gossip.leave()})
+
+    @router.delete(
+        "/leave", summary="Take part in gossip again", response_model=wire.State, responses=problems({})
+    )
+    async def join() -> Response:
+        gossip.join()
+        return json_response(await state_of(pricing, gossip))
 
     for name in ("pin", "freeze"):
         router.delete(
@@ -174,14 +249,14 @@ def admin_routes(pricing: Pricing) -> APIRouter:
             response_model=wire.State,
             responses=problems({}),
             name=f"lift_{name}",
-        )(_lift(pricing, name))
+        )(_lift(pricing, gossip, name))
     return router
 
 
-def _lift(pricing: Pricing, name: str) -> Callable[[], Any]:
+def _lift(pricing: Pricing, gossip: Gossip, name: str) -> Callable[[], Any]:
     async def lift() -> Response:
         await pricing.lift(name)
-        return json_response(await pricing.state())
+        return json_response(await state_of(pricing, gossip))
 
     return lift
 

@@ -13,6 +13,7 @@ from service import api
 from service.description import describe
 from service.errors import StorageUnavailable
 from service.gate import DOCS_FILES, Gate
+from service.gossip.exchange import Gossip
 from service.keys import Gatekeeper, read_keys
 from service.metrics import Metrics
 from service.pricing import Pricing
@@ -25,12 +26,14 @@ log = logging.getLogger("pricemesh")
 def create_app(settings: Settings) -> Gate:
     metrics = Metrics(settings.city)
     pricing = Pricing(settings, observed=metrics.commit)
-    metrics.watch(pricing)
+    gossip = Gossip(pricing)
+    metrics.watch(pricing, gossip)
     keys = read_keys(settings.security.api_keys_file) if settings.security.api_keys_file else None
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         await pricing.start()
+        await gossip.start()
         log.info("serving", extra={"city": settings.city, "learner_version": pricing.version})
         closing = asyncio.create_task(close_windows(pricing))
         try:
@@ -39,6 +42,7 @@ def create_app(settings: Settings) -> Gate:
             closing.cancel()
             with suppress(asyncio.CancelledError):
                 await closing
+            await gossip.stop()
             await pricing.stop()
             log.info("stopped", extra={"city": settings.city, "learner_version": pricing.version})
 
@@ -51,8 +55,9 @@ def create_app(settings: Settings) -> Gate:
         static_url=DOCS_FILES,
     )
     for router in (
-        api.reading_routes(pricing),
-        api.admin_routes(pricing),
+        api.reading_routes(pricing, gossip),
+        api.admin_routes(pricing, gossip),
+        api.peer_routes(gossip),
         api.operating_routes(pricing, metrics),
     ):
         app.include_router(router)
@@ -60,7 +65,7 @@ def create_app(settings: Settings) -> Gate:
     keeper = Gatekeeper(keys, settings.security.rate_per_second)
     traffic = Traffic(pricing)
     app.openapi = lambda: describe(app, settings, traffic)  # type: ignore[method-assign]
-    return Gate(app, pricing=pricing, keeper=keeper, metrics=metrics, traffic=traffic)
+    return Gate(app, pricing=pricing, gossip=gossip, keeper=keeper, metrics=metrics, traffic=traffic)
 
 
 async def close_windows(pricing: Pricing) -> None:

@@ -102,6 +102,10 @@ def state_call() -> Call[wire.State]:
     return Call("GET", "/state", wire.State)
 
 
+def leave_call() -> Call[wire.Left]:
+    return Call("POST", "/admin/leave", wire.Left)
+
+
 @dataclass(frozen=True)
 class Retries:
     """How often to try, and how long to wait before trying again."""
@@ -164,6 +168,10 @@ class City:
 
     def state(self) -> wire.State:
         return self._do(state_call())
+
+    def leave(self) -> int:
+        """Leave the mesh; how many peers have heard it."""
+        return self._do(leave_call()).told
 
     def _do(self, call: Call[Answer]) -> Answer:
         attempt = 0
@@ -231,6 +239,10 @@ class AsyncCity:
 
     async def state(self) -> wire.State:
         return await self._do(state_call())
+
+    async def leave(self) -> int:
+        """Leave the mesh; how many peers have heard it."""
+        return (await self._do(leave_call())).told
 
     async def _do(self, call: Call[Answer]) -> Answer:
         attempt = 0

@@ -11,7 +11,7 @@ from service import wire
 from service.answers import example_request
 from service.api import problems
 from service.core.features import Feature
-from service.gate import scope_of
+from service.gate import GOSSIP, scope_of
 from service.settings import Settings
 from service.traffic import Traffic, TrafficCall
 
@@ -26,6 +26,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     wire.FeedbackOutcomes,
     wire.PinRequest,
     wire.FreezeRequest,
+    wire.TickRequest,
     wire.Problem,
 )
 
@@ -43,6 +44,7 @@ def describe(app: FastAPI, settings: Settings, traffic: Traffic) -> dict[str, An
         document["paths"] = {
             path: {"post": _operation(path, call, examples[path])} for path, call in traffic.calls.items()
         } | document["paths"]
+        document["paths"]["/gossip"] = {"post": _gossip()}
         _name_features(schemas["PriceRequest"], settings)
         schemas["PriceBatch"]["properties"]["requests"]["maxItems"] = settings.limits.batch_size
         schemas["FeedbackBatch"]["properties"]["items"]["maxItems"] = settings.limits.batch_size
@@ -82,6 +84,28 @@ def _operation(path: str, call: TrafficCall, example: Any) -> dict[str, Any]:
         "operationId": path.strip("/").replace("/", "_"),
         "requestBody": {"required": True, "content": {"application/json": schema}},
         "responses": answers,
+    }
+
+
+def _gossip() -> dict[str, Any]:
+    bytes_ = {GOSSIP: {"schema": {"type": "string", "format": "binary"}}}
+    answers: dict[str, Any] = {
+        "200": {"description": "What this city holds, and what the caller lacks.", "content": bytes_},
+        "204": {"description": "Both hold the same."},
+    }
+    refused = {
+        401: "Not signed with a secret known here, too old, or heard before.",
+        403: "This city takes no gossip, or an operator has dropped the caller.",
+        409: "The cities differ in arms, shared features, policy or group.",
+        413: "The body is too large.",
+        422: "The body is no gossip.",
+    }
+    return {
+        "tags": ["gossip"],
+        "summary": "For peers: exchange letters",
+        "operationId": "gossip",
+        "requestBody": {"required": True, "content": bytes_},
+        "responses": answers | {str(status): said for status, said in problems(refused).items()},
     }
 
 

@@ -21,7 +21,9 @@ PricemeshError
 │   ├── UnknownDecision
 │   ├── OtherReward       the decision has learned another reward already
 │   ├── TooLate           the reward window has closed
-│   └── ImpossiblePin     a pin to a price that is no arm, or that the guardrails forbid
+│   ├── ImpossiblePin     a pin to a price that is no arm, or that the guardrails forbid
+│   ├── OtherMesh         gossip between cities that cannot read each other
+│   └── UnknownCity       an operator named a peer that is not known here
 └── StorageUnavailable  nothing was written and nothing changed; try again
 """
 
@@ -125,6 +127,14 @@ class TooLate(Refused):
 
 
 class ImpossiblePin(Refused):
+    pass
+
+
+class OtherMesh(Refused):
+    pass
+
+
+class UnknownCity(Refused):
     pass
 
 

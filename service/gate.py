@@ -10,12 +10,14 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from time import perf_counter
 from typing import Any
 
-from service.errors import PricemeshError
+from service.errors import PricemeshError, WrongMethod
+from service.gossip.exchange import Gossip
 from service.keys import Gatekeeper, Scope
 from service.metrics import Metrics
 from service.pricing import Pricing
 from service.problems import refusal, unforeseen
-from service.traffic import Traffic
+from service.signing import HEADER
+from service.traffic import Traffic, read_body
 
 log = logging.getLogger("pricemesh.requests")
 
@@ -24,6 +26,7 @@ Send = Callable[[Message], Awaitable[None]]
 Receive = Callable[[], Awaitable[Message]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 DOCS_FILES = "/docs-files"
+GOSSIP = "application/vnd.pricemesh.gossip"
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,200}")
 
 
@@ -34,6 +37,10 @@ def scope_of(path: str) -> Scope | None:
     if path in ("/feedback", "/feedback/batch"):
         return Scope.FEEDBACK
     if path.startswith("/admin"):
+        return Scope.ADMIN
+    if path == "/gossip":  # signed by a secret of its own
+        return None
+    if path.startswith("/peers"):
         return Scope.ADMIN
     if path in ("/healthz", "/readyz", "/version", "/docs", "/openapi.json") or path.startswith(DOCS_FILES):
         return None
@@ -48,11 +55,14 @@ class Gate:
         app: Application,
         *,
         pricing: Pricing,
+        gossip: Gossip,
         keeper: Gatekeeper,
         metrics: Metrics,
         traffic: Traffic,
     ) -> None:
         self.pricing = pricing
+        self.gossip = gossip
+        self._most_bytes = pricing.settings.limits.body_bytes
         self._app = app
         self._keeper = keeper
         self._metrics = metrics
@@ -93,6 +103,8 @@ class Gate:
             caller = self._keeper.admit(key, scope_of(path))
             if call is not None:
                 await self._traffic.answer(call, scope, receive, answer)
+            elif path == "/gossip":
+                await self._exchange(scope, receive, answer)
             else:
                 if scope["method"] == "HEAD":  # as GET; the server leaves the body out
                     scope = {**scope, "method": "GET"}
@@ -105,7 +117,8 @@ class Gate:
                 await unforeseen(scope["request_id"])(scope, receive, answer)
         finally:
             seconds = perf_counter() - started
-            route = path if call is not None else getattr(scope.get("route"), "path", "other")
+            own = call is not None or path == "/gossip"
+            route = path if own else getattr(scope.get("route"), "path", "other")
             self._metrics.request(route, status or 500, seconds)
             if log.isEnabledFor(logging.INFO):
                 log.info(
@@ -119,3 +132,19 @@ class Gate:
                         "key": caller,
                     },
                 )
+
+    async def _exchange(self, scope: Any, receive: Receive, send: Send) -> None:
+        """A peer's message and our answer: bytes both ways, nothing around them that need not be."""
+        if scope["method"] != "POST":
+            raise WrongMethod(scope["method"], allowed="POST")
+        body = await read_body(scope, receive, await receive(), self._most_bytes)
+        wanted = HEADER.encode()
+        signature = next((value for name, value in scope["headers"] if name == wanted), b"").decode("latin-1")
+        answer, signed = await self.gossip.receive(body, signature)
+        headers = [(wanted, signed.encode())] if signed else []
+        status = 204
+        if answer is not None:
+            status = 200
+            headers += [(b"content-type", GOSSIP.encode()), (b"content-length", str(len(answer)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer or b""})

@@ -11,7 +11,10 @@ from pathlib import Path
 from time import monotonic
 from urllib.parse import urlsplit
 
+from service.addresses import is_loopback
 from service.errors import InvalidParameter, NoKey, NotAllowed, TooFast, WrongConfiguration
+
+MOST_PACED = 100_000
 
 
 class Scope(StrEnum):
@@ -80,8 +83,7 @@ class Gatekeeper:
     def __init__(self, keys: dict[str, Key] | None, rate_per_second: float | None) -> None:
         """Keys None is a service without keys; a file without any admits nobody."""
         self.keys = keys
-        self._rate = rate_per_second
-        self._buckets: dict[str, tuple[float, float]] = {}  # id: (tokens left, when)
+        self._pace = None if rate_per_second is None else Pace(rate_per_second)
 
     def admit(self, presented: str | None, scope: Scope | None) -> str:
         """The key's id, or an error of ours. A scope of None is open to all."""
@@ -90,13 +92,13 @@ class Gatekeeper:
         key = self._key(presented, self.keys)
         if scope not in key.scopes and Scope.ADMIN not in key.scopes:
             raise NotAllowed(f"this key has no scope {scope}; it has {', '.join(sorted(key.scopes))}")
-        if self._rate is not None:
-            self._take(key.id, self._rate)
+        if self._pace is not None:
+            self._pace.take(key.id)
         return key.id
 
     def admit_page(self, origin: str) -> None:
         """Without keys, a page from elsewhere must not act through the operator's browser."""
-        if self.keys is None and urlsplit(origin).hostname not in ("localhost", "127.0.0.1", "::1"):
+        if self.keys is None and not is_loopback(urlsplit(origin).hostname or ""):
             raise NotAllowed(f"pages from {origin!r:.100} may not call a service without API keys")
 
     def _key(self, presented: str | None, keys: dict[str, Key]) -> Key:
@@ -111,12 +113,22 @@ class Gatekeeper:
             raise NoKey("this API key is not known here")
         return key
 
-    def _take(self, id_: str, rate: float) -> None:
-        burst = max(1.0, rate)
+
+class Pace:
+    """So many calls a second from each, with a second's worth at once."""
+
+    def __init__(self, rate_per_second: float) -> None:
+        self._rate = rate_per_second
+        self._buckets: dict[str, tuple[float, float]] = {}  # id: (tokens left, when)
+
+    def take(self, id_: str) -> None:
+        burst = max(1.0, self._rate)
         now = monotonic()
+        if len(self._buckets) > MOST_PACED and id_ not in self._buckets:
+            self._buckets.clear()
         tokens, then = self._buckets.get(id_, (burst, now))
-        tokens = min(burst, tokens + (now - then) * rate)
+        tokens = min(burst, tokens + (now - then) * self._rate)
         if tokens < 1.0:
             self._buckets[id_] = (tokens, now)
-            raise TooFast((1.0 - tokens) / rate)
+            raise TooFast((1.0 - tokens) / self._rate)
         self._buckets[id_] = (tokens - 1.0, now)

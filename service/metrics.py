@@ -11,6 +11,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from service.gossip.exchange import Gossip
 from service.pricing import Pricing
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -37,8 +38,9 @@ class Metrics:
         )
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
-    def watch(self, pricing: Pricing) -> None:
+    def watch(self, pricing: Pricing, gossip: Gossip) -> None:
         self.registry.register(PricingCollector(pricing, self._city))
+        self.registry.register(GossipCollector(gossip, self._city))
 
     def request(self, route: str, status: int, seconds: float) -> None:
         children = self._children.get((route, status))
@@ -93,3 +95,48 @@ class PricingCollector:
 
     def _waiting(self) -> int:
         return self._pricing.writer.waiting if self._pricing.running else 0
+
+
+class GossipCollector:
+    def __init__(self, gossip: Gossip, city: str) -> None:
+        self._gossip = gossip
+        self._city = city
+
+    def collect(self) -> Iterator[Metric]:
+        gossip = self._gossip
+        for name, said, label in (
+            ("bytes", "Bytes of gossip bodies", "direction"),
+            ("exchanges", "Exchanges this city began", "outcome"),
+            ("letters", "Letters of other cities", "outcome"),
+        ):
+            family = CounterMetricFamily(f"pricemesh_gossip_{name}", said, labels=["city", label])
+            for (what, which), count in gossip.counts.items():
+                if what == name:
+                    family.add_metric([self._city, which], float(count))
+            yield family
+        ticks = CounterMetricFamily("pricemesh_gossip_ticks", "Ticks since the start", labels=["city"])
+        ticks.add_metric([self._city], float(gossip.ticks))
+        absorbed = CounterMetricFamily(
+            "pricemesh_gossip_absorbed", "Ticks that let peers count anew", labels=["city"]
+        )
+        absorbed.add_metric([self._city], float(gossip.counts["absorbed", ""]))
+        yield from (ticks, absorbed)
+        yield from self._peers()
+
+    def _peers(self) -> Iterator[Metric]:
+        labels = ["city", "peer"]
+        version = GaugeMetricFamily("pricemesh_peer_version", "Version held of a peer", labels=labels)
+        age = GaugeMetricFamily("pricemesh_peer_age_seconds", "Since a peer was last heard", labels=labels)
+        weight = GaugeMetricFamily(
+            "pricemesh_peer_weight", "How much a peer counts, mean over arms", labels=labels
+        )
+        status = GaugeMetricFamily("pricemesh_peer_status", "1 for its status", labels=[*labels, "status"])
+        for peer in self._gossip.peers():
+            name = [self._city, peer["origin"] or peer["address"]]
+            status.add_metric([*name, peer["status"]], 1.0)
+            for family, value in ((version, peer["version"]), (age, peer["age_seconds"])):
+                if value is not None:
+                    family.add_metric(name, float(value))
+            if peer["weights"]:
+                weight.add_metric(name, sum(peer["weights"]) / len(peer["weights"]))
+        yield from (version, age, weight, status)

@@ -8,7 +8,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
@@ -17,8 +17,9 @@ import numpy as np
 
 from service.core.arrays import Array
 from service.core.policies import dump, load
+from service.core.summary import Summary
 from service.core.ucb import Score, choose
-from service.errors import ImpossiblePin, StorageUnavailable, UnknownDecision
+from service.errors import BadSummary, ImpossiblePin, StorageUnavailable, UnknownDecision
 from service.guardrails import Guardrails
 from service.settings import Settings
 from service.store.database import Committed, Database
@@ -28,6 +29,7 @@ from service.store.operations import (
     FeedbackResult,
     KeepDecisions,
     KeepFeedback,
+    KeepMesh,
     KeepSnapshot,
     Kept,
     Lesson,
@@ -57,6 +59,8 @@ class Pricing:
         self.prices = np.array(settings.arms.prices)
         self.learner = settings.policy.policy.learner(settings.shape)
         self.version = 0
+        self._mixed = 0  # ticks that changed what this city itself tells
+        self.mixes = 0  # of these, how many are committed
         self._snapshot_version = 0
         self.learned = np.zeros(len(self.prices))  # by arm
         self.reward_sums = np.zeros(len(self.prices))
@@ -74,6 +78,7 @@ class Pricing:
     def open(self) -> None:
         """Own the database and bring the learner to what it keeps. Whatever hinders a start is said here."""
         kept = self.database.open(self.settings.schema_description)
+        self.place = kept.place
         if kept.payload is not None and kept.tallies["policy"] == self.policy_parameters():
             self._load(kept.payload, kept.tallies, kept.version)
         elif kept.payload is not None:
@@ -95,6 +100,7 @@ class Pricing:
         load(self.learner, payload)
         self.learned[:] = tallies["learned"]
         self.reward_sums[:] = tallies["reward_sums"]
+        self._mixed = self.mixes = tallies.get("mixes", 0)
         self.version = version
 
     async def start(self) -> None:
@@ -140,27 +146,23 @@ class Pricing:
         """Score all contexts (m, d) at once, then choose; `asked` are (decision_id, subject)."""
         single = len(asked) == 1
         score = self.learner.score(contexts[0] if single else contexts)
-        rails, now = self._rails, self._clock()
-        pinned = self._pinned_arm
-        free = pinned is None and not any(subject for _, subject in asked)
-        arms = choose(score, rails.fixed.allowed).tolist() if free else None
+        arms, limits = self._choose(score, asked)
+        now = self._clock()
         prefix = f"{int(now * 1e3):011x}-{self._start_id}-"
-        vectors = np.concatenate([np.atleast_2d(part) for part in (contexts, *score)], axis=1)
+        parts = [contexts, *map(np.atleast_2d, score)]
+        told_by = self.learner.told.origins
+        if told_by:
+            parts += self.learner.parts(contexts, np.array(arms))
+        vectors = np.concatenate(parts, axis=1)
         width, data = vectors.shape[1] * 8, vectors.tobytes()
         prices, policy, version = self.settings.arms.prices, self.settings.policy.name, self.version
+        peers = ",".join(told_by)
         rows = []
-        for i, (decision_id, subject) in enumerate(asked):
-            taken = None if decision_id is None else rails.taken(decision_id)
+        for i, ((decision_id, subject), arm) in enumerate(zip(asked, arms, strict=True)):
+            taken = None if decision_id is None else self._rails.taken(decision_id)
             if taken is not None:
                 rows.append(taken)
                 continue
-            limits = rails.fixed
-            if arms is not None:
-                arm = arms if single else arms[i]
-            else:
-                limits = rails.limits(subject, pinned)
-                one = score if single else Score(score.estimate[i], score.radius[i])
-                arm = int(choose(one, limits.allowed))
             self._given_out += 1
             row = Decided(
                 # Ascending in time, which keeps the index's pages together, and of this start alone.
@@ -170,16 +172,37 @@ class Pricing:
                 arm,
                 prices[arm],
                 data[i * width : (i + 1) * width],
-                limits.said,
+                limits[i],
                 policy,
                 version,
+                peers,
             )
             rows.append(row)
-            if subject is not None:
-                rails.stepped(subject, row.price)
-                if decision_id is not None:
-                    rails.take(row)
+            if subject is not None and decision_id is not None:
+                self._rails.take(row)
         return KeepDecisions(rows, frozenset(id_ for id_, _ in asked if id_ is not None))
+
+    def _choose(
+        self, score: Score, asked: Sequence[tuple[str | None, str | None]]
+    ) -> tuple[list[int], list[str]]:
+        """The arms, and what was ruled out for each."""
+        rails, pinned, single = self._rails, self._pinned_arm, len(asked) == 1
+        limits = [rails.fixed.said] * len(asked)
+        if pinned is None and not any(subject for _, subject in asked):
+            chosen = choose(score, rails.fixed.allowed).tolist()
+            return ([chosen] if single else chosen), limits
+        arms = []
+        for i, (decision_id, subject) in enumerate(asked):
+            taken = None if decision_id is None else rails.taken(decision_id)
+            if taken is not None:
+                arms.append(taken.arm)
+                continue
+            allowed, limits[i] = rails.limits(subject, pinned)
+            one = score if single else Score(score.estimate[i], score.radius[i])
+            arms.append(int(choose(one, allowed)))
+            if subject is not None:
+                rails.stepped(subject, self.settings.arms.prices[arms[-1]])
+        return arms, limits
 
     @property
     def _pinned_arm(self) -> int | None:
@@ -234,16 +257,57 @@ class Pricing:
             self.version = lesson.version
 
     def _keep_snapshot(self) -> None:
+        self._snapshot_version = self.version
+        self.writer.submit(self._snapshot(self._mixed)).add_done_callback(_log_fault)
+
+    def _snapshot(self, mixes: int) -> KeepSnapshot:
         payload = dump(self.learner)
         tallies = {
             "policy": self.policy_parameters(),
             "digest": sha256(payload).hexdigest(),
             "learned": self.learned.tolist(),
             "reward_sums": self.reward_sums.tolist(),
+            "mixes": mixes,
         }
-        self._snapshot_version = self.version
-        done = self.writer.submit(KeepSnapshot(self.version, json.dumps(tallies), payload))
-        done.add_done_callback(_log_fault)
+        return KeepSnapshot(self.version, json.dumps(tallies), payload)
+
+    # Peers
+
+    async def absorb(self, held: Mapping[str, Summary]) -> None:
+        """Let the newest summaries count from the next price on; the work is done beside the prices. What
+        this moved that no later tick brings back is committed before anyone is told of it."""
+        learner = self.learner
+        folded = await asyncio.to_thread(learner.fold, *learner.gathered(self.settings.city, held))
+        learner.adopt(folded)
+        memory = {name: value.tolist() for name, value in learner.memory().items()}
+        kept: list[asyncio.Future[Any]] = []
+        if learner.mixes:
+            self._mixed += 1
+            self._snapshot_version = self.version
+            kept.append(self.writer.submit(self._snapshot(self._mixed)))
+        mixed = self._mixed
+        if memory:
+            memory_of_ticks = json.dumps({"origins": learner.origins, **memory})
+            kept.append(self.writer.submit(KeepMesh(memory=memory_of_ticks)))
+        for done in kept:
+            await done
+        self.mixes = mixed
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that ticks have moved is committed."""
+        return self.mixes == self._mixed
+
+    def rejoin(self, held: Mapping[str, Summary]) -> None:
+        """After a restart: peers count as they did."""
+        memory = dict(self.place.memory)
+        origins = tuple(memory.pop("origins", ()))
+        try:
+            if memory.keys() == self.learner.memory().keys() and origins:
+                self.learner.recall(origins, {name: np.array(value) for name, value in memory.items()})
+            self.learner.absorb_held(self.settings.city, held, again=True)
+        except (BadSummary, ValueError) as fault:
+            log.warning("peers count again with the next tick", extra={"fault": str(fault)})
 
     # Operators
 
@@ -308,7 +372,6 @@ class Pricing:
                 }
                 for arm, price in enumerate(self.settings.arms.prices)
             ],
-            "peers": [],
             "guardrails": self.settings.guardrails.model_dump(),
             "controls": {name: {"value": value, "since": at} for name, (value, at) in self.controls.items()},
             "fingerprint": self.settings.fingerprint.hex(),

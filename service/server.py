@@ -1,7 +1,6 @@
 """uvicorn around a city: where it may listen, and a shutdown that is announced before it happens."""
 
 import gc
-import ipaddress
 import logging
 import signal
 import socket
@@ -12,6 +11,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.addresses import is_loopback
 from service.app import create_app
 from service.errors import NotStarted
 from service.gate import Gate
@@ -66,14 +66,20 @@ class Server(uvicorn.Server):
 
 def run(settings: Settings, host: str, port: int) -> None:
     if settings.security.api_keys_file is None:
-        if not _is_loopback(host):
+        if not is_loopback(host):
             raise NotStarted(
                 f"without API keys this service listens on loopback only, not on {host}: make one with "
                 "`pricemesh keys new --scope price,feedback` and name its file in security.api_keys_file"
             )
         log.warning("no API keys: everyone on this machine may call, and only on this machine")
+    if settings.gossip.peers and not settings.gossip.secrets and settings.security.api_keys_file is not None:
+        raise NotStarted(
+            "a city with API keys takes only signed gossip: give all cities of the mesh the same "
+            "gossip.secrets; `pricemesh keys gossip` makes one"
+        )
     app = create_app(settings)
     app.pricing.open()
+    app.gossip.open()
     listener = _listen(host, port)
     bound = listener.getsockname()
     log.info("listening", extra={"address": f"http://{bound[0]}:{bound[1]}"})
@@ -101,15 +107,6 @@ def _spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -15,10 +15,13 @@ from typing import Any
 from dotenv import dotenv_values
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from service.addresses import checked_address
+from service.core.arrays import LONGEST_CONTEXT
 from service.core.features import Feature, FeatureSpace
 from service.core.policies import Policy, Shape, make_policy
 from service.core.summary import fingerprint
 from service.errors import PricemeshError, WrongConfiguration
+from service.signing import parse_secret
 
 PREFIX = "PRICEMESH_"
 NOT_SETTINGS = {"PRICEMESH_CONFIG"}
@@ -125,7 +128,40 @@ class GuardrailSettings(Section):
 class GossipSettings(Section):
     peers: tuple[str, ...] = ()
     interval_seconds: float = Field(default=1.0, gt=0)
-    group: str = "default"
+    group: str = Field(default="default", min_length=1, max_length=100)
+    secrets: tuple[str, ...] = ()  # id:secret each; the first signs, all verify
+    discover: bool = False  # learn addresses from other cities
+    address: str | None = None  # where other cities reach this one, told to those who discover
+    cities: tuple[str, ...] | None = None  # the only ones heard
+    most_cities: int = Field(default=256, ge=2, le=10_000)
+    fan_out: int = Field(default=8, ge=1)
+    timeout_seconds: float = Field(default=2.0, gt=0)
+    rate_per_second: float = Field(default=50.0, gt=0)  # requests taken from one city
+    lockstep: bool = False  # no clock: `POST /admin/tick` drives
+
+    @field_validator("peers", "secrets", "cities", mode="before")
+    @classmethod
+    def _by_comma(cls, given: Any) -> Any:
+        """Variables may list values by comma."""
+        if not isinstance(given, str):
+            return given
+        return [item.strip() for item in given.split(",") if item.strip()]
+
+    @field_validator("peers")
+    @classmethod
+    def _addresses(cls, peers: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(checked_address, peers))
+
+    @field_validator("address")
+    @classmethod
+    def _own_address(cls, address: str | None) -> str | None:
+        return None if address is None else checked_address(address)
+
+    @field_validator("secrets")
+    @classmethod
+    def _secret(cls, secrets: tuple[str, ...]) -> tuple[str, ...]:
+        _ours(lambda: [parse_secret(text) for text in secrets])
+        return secrets
 
 
 class SecuritySettings(Section):
@@ -183,9 +219,25 @@ class Settings(Section):
     @property
     def fingerprint(self) -> bytes:
         """What cities must have in common to exchange summaries."""
-        description = self.schema_description
-        same = {key: description[key] for key in ("prices", "shared")}
-        return fingerprint(same | {"policy": self.policy.name})
+        return fingerprint(self.common)
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """What all cities of a group have in common: two that differ in it cannot read each other."""
+        policy = self.policy.policy
+        return {
+            "prices": list(self.arms.prices),
+            "shared": [[item.name, item.min, item.max] for item in self.features.space.shared],
+            "policy": policy.name,
+            "ridge": getattr(policy, "ridge", None),
+            "group": self.gossip.group,
+        }
+
+    @property
+    def longest_square(self) -> float:
+        """The largest squared length that a shared context within its bounds can have."""
+        bounds = (max(abs(item.min), abs(item.max)) for item in self.features.space.shared)
+        return min(sum(bound**2 for bound in bounds), LONGEST_CONTEXT**2)
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -246,4 +298,5 @@ def without_secrets(settings: Settings) -> dict[str, Any]:
 
     values: dict[str, Any] = settings.model_dump(mode="json")
     values["database"]["url"] = make_url(settings.database.url).render_as_string(hide_password=True)
+    values["gossip"]["secrets"] = [f"{text.partition(':')[0]}:***" for text in settings.gossip.secrets]
     return values

@@ -46,6 +46,19 @@ class FreezeRequest(Incoming):
     reason: Annotated[str, Field(max_length=500)] = ""
 
 
+class TickRequest(Incoming):
+    phase: Literal["exchange", "absorb", "both"] = "both"
+
+
+class Ticked(BaseModel):
+    ticks: int
+    absorbed: bool
+
+
+class Left(BaseModel):
+    told: int = Field(description="How many peers have heard it.")
+
+
 class Limit(BaseModel):
     rule: Literal["floor", "ceiling", "max_step", "pin"]
     arms: list[int] = Field(description="The arms it ruled out.")
@@ -94,7 +107,8 @@ class ArmScore(BaseModel):
 
 class Contribution(BaseModel):
     origin: str
-    estimate: float
+    estimate: float = Field(description="Its part of the chosen arm's estimate; all add up to it.")
+    radius: float = Field(description="Its part of the chosen arm's radius; all add up to it.")
 
 
 class FeedbackRecord(BaseModel):
@@ -130,11 +144,16 @@ class ArmState(BaseModel):
 
 
 class PeerState(BaseModel):
-    origin: str
-    version: int
-    age_seconds: float
-    status: str
-    weights: list[float]
+    origin: str | None = Field(description="Null until it has answered.")
+    address: str | None = Field(description="Null for a city that is known by relays only.")
+    epoch: int | None
+    version: int | None
+    age_seconds: float | None = Field(description="Since it was last heard, or its newest letter came.")
+    status: Literal["fresh", "relayed", "silent", "left", "quarantined", "dropped", "not reached"]
+    reason: str | None
+    weights: list[float] = Field(description="How much it counts, by arm.")
+    bytes_in: int
+    bytes_out: int
 
 
 class Control(BaseModel):
@@ -148,6 +167,9 @@ class State(BaseModel):
     version: int
     decisions: int
     feedback: int
+    epoch: int | None
+    published_version: int | None
+    ticks: int
     arms: list[ArmState]
     peers: list[PeerState]
     guardrails: dict[str, float | None]

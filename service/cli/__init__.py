@@ -26,6 +26,7 @@ app.command(epilog=city.SERVE_EXAMPLES)(city.serve)
 app.command(epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command(name="config")(city.config)
 app.command()(city.migrate)
+app.command(epilog="`pricemesh leave http://127.0.0.1:8001`")(city.leave)
 app.add_typer(keys.app, name="keys")
 
 

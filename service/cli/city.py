@@ -59,3 +59,16 @@ def migrate(
     settings = load_settings(config)
     before, after = run(settings.database.url, to, settings.city)
     print(f"the database was at {before or 'nothing'} and is at {after or 'nothing'}")
+
+
+def leave(
+    url: Annotated[str, typer.Argument(help="The city's address, such as http://127.0.0.1:8001.")],
+    key: Annotated[
+        str | None, typer.Option(envvar="PRICEMESH_KEY", help="An API key with the scope admin.")
+    ] = None,
+) -> None:
+    """Let a running city leave the mesh: its peers stop calling it, and what it told them keeps counting."""
+    from service.client import City
+
+    with City(url, key=key) as city:
+        print(f"left; {city.leave()} peers have heard it")

@@ -48,3 +48,15 @@ def keys_revoke(
         raise InvalidParameter(f"there is no key {id_!r} in {file}")
     write_keys(file, keys)
     print(f"revoked {id_}")
+
+
+@app.command("gossip", epilog="`PRICEMESH_GOSSIP_SECRETS=$(pricemesh keys gossip)`")
+def keys_gossip(
+    id_: Annotated[str, typer.Option("--id", help="Names the secret, so that two can be live.")] = "k1",
+) -> None:
+    """Make a secret for the cities of a mesh to sign with; put it into gossip.secrets of every one.
+
+    To change it, give every city both, the old one first; then the new one first; then the new one alone."""
+    from service.signing import new_secret
+
+    print(new_secret(id_))

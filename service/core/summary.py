@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -62,6 +62,15 @@ class Layout:
             tail = (field.order > 0) + field.per_arm
             pieces.append(part.reshape(*part.shape[: part.ndim - tail], -1))
         return np.concatenate(pieces, axis=-1)
+
+    def part(self, name: str, numbers: Array) -> Array:
+        """The numbers of one part as they travel."""
+        start = 0
+        for field in self.fields:
+            if field.name == name:
+                return numbers[..., start : start + self._length(field)]
+            start += self._length(field)
+        raise KeyError(name)
 
     def unpack(self, numbers: Array) -> Parts:
         if numbers.shape[-1] != self.size:
@@ -151,7 +160,20 @@ class Summary:
 Held = dict[str, Summary]
 
 
-def merge(held: Mapping[str, Summary], incoming: Iterable[Summary]) -> Held:
+class Ordered(Protocol):
+    """A summary, or something that holds one."""
+
+    @property
+    def origin(self) -> str: ...
+
+    @property
+    def order(self) -> tuple[int, int, bytes, bytes]: ...
+
+
+Item = TypeVar("Item", bound=Ordered)
+
+
+def merge(held: Mapping[str, Item], incoming: Iterable[Item]) -> dict[str, Item]:
     """The newest summary of every origin: idempotent, commutative and associative."""
     newest = dict(held)
     for summary in incoming:

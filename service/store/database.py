@@ -6,6 +6,7 @@ Only `commit` writes, all or nothing, on the one connection that owns the databa
 import fcntl
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -27,7 +28,7 @@ from service.store import schema
 from service.store.faults import reason
 from service.store.operations import Lesson, Operation
 from service.store.reads import Reader, lessons_since
-from service.store.tables import city, controls, learner
+from service.store.tables import city, controls, dropped, learner, letters, mesh, peers
 from service.store.writes import carry_out
 
 MOST_IN_DOUBT = 10_000  # more lessons than one commit can hold
@@ -40,6 +41,18 @@ class Found(NamedTuple):
     payload: bytes | None
     tallies: dict[str, Any]
     controls: dict[str, tuple[str, float]]
+    place: "Place"
+
+
+class Place(NamedTuple):
+    """What is kept of the mesh and of this city's place in it."""
+
+    epoch: int
+    seed: bytes
+    memory: dict[str, Any]
+    letters: list[tuple[bytes, float]]  # with when they were received
+    peers: list[str]
+    dropped: list[str]
 
 
 class Committed(NamedTuple):
@@ -170,6 +183,21 @@ class Database:
             payload=snapshot.payload if snapshot else None,
             tallies=json.loads(snapshot.tallies) if snapshot else {},
             controls={row.name: (row.value, row.since) for row in connection.execute(select(controls))},
+            place=self._place(connection),
+        )
+
+    def _place(self, connection: Connection) -> Place:
+        row = connection.execute(select(mesh)).first()
+        if row is None:
+            connection.execute(insert(mesh).values(id=1, epoch=1, seed=os.urandom(32), memory="{}"))
+            row = connection.execute(select(mesh)).one()
+        return Place(
+            epoch=row.epoch,
+            seed=row.seed,
+            memory=json.loads(row.memory),
+            letters=[(kept.letter, kept.received_at) for kept in connection.execute(select(letters))],
+            peers=list(connection.scalars(select(peers.c.address))),
+            dropped=list(connection.scalars(select(dropped.c.origin))),
         )
 
     def close(self) -> None:

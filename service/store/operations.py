@@ -14,10 +14,11 @@ class Decided(NamedTuple):
     subject: str | None
     arm: int
     price: float
-    vectors: bytes  # the context, then every arm's estimate, then its radius
+    vectors: bytes  # the context, estimates, radii, the peers' parts of the chosen arm's estimate and radius
     limited_by: str
     policy: str
     learner_version: int
+    told_by: str = ""  # the peers whose parts end `vectors`, by comma
 
 
 class Answered(NamedTuple):
@@ -100,7 +101,57 @@ class KeepSnapshot:
     size: int = 1
 
 
-Operation = KeepDecisions | KeepFeedback | CloseWindow | SetControl | KeepSnapshot
+@dataclass(frozen=True, slots=True)
+class KeepLetters:
+    """Hold these letters in place of older ones of their origins."""
+
+    letters: Sequence[tuple[str, bytes]]  # (origin, wire form)
+    at: float
+
+    @property
+    def size(self) -> int:
+        return len(self.letters)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepMesh:
+    """This city's own place in the mesh; what is None stays."""
+
+    epoch: int | None = None
+    memory: str | None = None
+    size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPeers:
+    """Addresses learned from other cities."""
+
+    addresses: Sequence[str]
+    at: float
+    size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DropOrigin:
+    """Hold nothing of this city any more; or, `readmitted`, hear it again."""
+
+    origin: str
+    at: float
+    readmitted: bool = False
+    size: int = 1
+
+
+Operation = (
+    KeepLetters
+    | KeepMesh
+    | KeepPeers
+    | DropOrigin
+    | KeepDecisions
+    | KeepFeedback
+    | CloseWindow
+    | SetControl
+    | KeepSnapshot
+)
 
 
 @dataclass(frozen=True, slots=True)

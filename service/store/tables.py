@@ -32,10 +32,13 @@ decisions = Table(
     Column("subject", String(200)),
     Column("arm", Integer, nullable=False),
     Column("price", Double, nullable=False),
-    Column("vectors", LargeBinary, nullable=False),  # the context, then every arm's estimate, then its radius
+    # The context, every arm's estimate, every arm's radius; each peer's part of the chosen arm's estimate,
+    # then of its radius.
+    Column("vectors", LargeBinary, nullable=False),
     Column("limited_by", Text, nullable=False),
     Column("policy", String(40), nullable=False),
     Column("learner_version", BigInteger, nullable=False),
+    Column("told_by", Text, nullable=False, server_default=""),  # peers whose parts end `vectors`, by comma
     Index("decisions_id", "id", unique=True),
     Index("decisions_made_at", "made_at"),
     Index(
@@ -83,5 +86,36 @@ controls = Table(
     metadata,
     Column("name", String(40), primary_key=True),
     Column("value", Text, nullable=False),
+    Column("since", Double, nullable=False),
+)
+
+letters = Table(
+    "letters",
+    metadata,
+    Column("origin", String(100), primary_key=True),
+    Column("letter", LargeBinary, nullable=False),
+    Column("received_at", Double, nullable=False),
+)
+
+mesh = Table(
+    "mesh",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("seed", LargeBinary, nullable=False),  # of the key pair that seals this city's letters
+    Column("memory", Text, nullable=False),  # what ticks have moved and no later one brings back
+)
+
+peers = Table(
+    "peers",
+    metadata,
+    Column("address", String(300), primary_key=True),
+    Column("since", Double, nullable=False),
+)
+
+dropped = Table(
+    "dropped",
+    metadata,
+    Column("origin", String(100), primary_key=True),
     Column("since", Double, nullable=False),
 )

@@ -5,21 +5,25 @@ from functools import cache
 from itertools import chain, takewhile
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select
+from sqlalchemy import Column, Connection, bindparam, insert, select
 
 from service.store.operations import (
     CloseWindow,
     Decided,
+    DropOrigin,
     FeedbackResult,
     FeedbackStatus,
     KeepDecisions,
     KeepFeedback,
+    KeepLetters,
+    KeepMesh,
+    KeepPeers,
     KeepSnapshot,
     Lesson,
     Operation,
     SetControl,
 )
-from service.store.tables import city, controls, decisions, feedback, learner
+from service.store.tables import city, controls, decisions, dropped, feedback, learner, letters, mesh, peers
 
 ROWS_IN_A_STATEMENT = 50
 
@@ -64,7 +68,31 @@ def carry_out(connection: Connection, operations: Sequence[Operation], version: 
                 connection.execute(
                     insert(learner).values(id=1, version=at_version, tallies=tallies, payload=payload)
                 )
+            case KeepLetters(kept, at):
+                _replace(
+                    connection,
+                    letters.c.origin,
+                    [{"origin": origin, "letter": wire, "received_at": at} for origin, wire in kept],
+                )
+            case KeepMesh(epoch, memory):
+                changed = {"epoch": epoch, "memory": memory}
+                values = {name: value for name, value in changed.items() if value is not None}
+                connection.execute(mesh.update().values(**values))
+            case KeepPeers(addresses, at):
+                _replace(connection, peers.c.address, [{"address": each, "since": at} for each in addresses])
+            case DropOrigin(origin, at, readmitted):
+                for table in (letters, dropped):
+                    connection.execute(table.delete().where(table.c.origin == origin))
+                if not readmitted:
+                    connection.execute(insert(dropped).values(origin=origin, since=at))
     return results, version
+
+
+def _replace(connection: Connection, key: Column[str], rows: list[dict[str, Any]]) -> None:
+    """Put rows in place of those with the same key."""
+    if rows:
+        connection.execute(key.table.delete().where(key.in_([row[key.name] for row in rows])))
+        connection.execute(insert(key.table), rows)
 
 
 def keep_decisions(

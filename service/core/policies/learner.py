@@ -113,6 +113,13 @@ class Learner:
         refuse_if(not (counts >= 0).all() or (counts != np.round(counts)).any(), "counts are whole numbers")
         self._check(parts, version, longest_square)
 
+    def weights_of(self, origin: str) -> list[float]:
+        """How much this city's peer counted at the last absorb, by arm; nothing if it was not there."""
+        if self.origins is None or origin not in self.origins:
+            return []
+        of_one: list[float] = self.weights[..., self.origins.index(origin)].ravel().tolist()
+        return of_one
+
     def memory(self) -> dict[str, Array]:
         """What ticks have changed that no later tick brings back."""
         return {}

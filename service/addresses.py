@@ -1,0 +1,24 @@
+"""Addresses of cities: scheme, host and port."""
+
+import ipaddress
+from urllib.parse import urlsplit
+
+
+def checked_address(address: str) -> str:
+    """An address as it is kept: scheme, host and port, nothing else. ValueError says what is wrong."""
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname or len(address) > 300:
+        raise ValueError(f"{address!r:.100} is not http://host:port")
+    if parts.username or parts.password or parts.query or parts.fragment or parts.path not in ("", "/"):
+        raise ValueError(f"{address!r:.100} holds more than http://host:port")
+    _ = parts.port  # a ValueError where it is none
+    return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

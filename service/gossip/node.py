@@ -1,0 +1,167 @@
+"""One city's place in the mesh: the letters it holds, and both sides of an exchange. No socket, no clock.
+
+Newest letter per origin wins, so that whatever is lost, doubled, late or relayed, cities that have
+exchanged hold the same.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from service.core.summary import Held, Summary, merge
+from service.errors import BadSummary
+from service.gossip.envelope import UNWANTED, Digest, Edition, Message, state_of
+from service.gossip.letters import Letter
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+LAST_VERSION = 1 << 62
+
+
+class Refusal(NamedTuple):
+    """Why a letter did not count; `origin` is empty where it could not even be read."""
+
+    origin: str
+    reason: str
+
+
+class Sifted(NamedTuple):
+    fresh: list[Letter]  # checked, and newer than what is held
+    refused: list[Refusal]
+    own: Letter | None  # this city's own, from a life it does not remember
+
+
+class Node:
+    def __init__(
+        self,
+        origin: str,
+        fingerprint: bytes,
+        check: Callable[[Summary], None],
+        *,
+        cities: Collection[str] | None = None,
+        most_cities: int = 256,
+        most_bytes: int = 4_000_000,
+    ) -> None:
+        self.origin = origin
+        self.fingerprint = fingerprint
+        self._check = check
+        self._cities = cities
+        self._most_cities = most_cities
+        self._most_bytes = most_bytes
+        self.held: dict[str, Letter] = {}
+        self.dropped: set[str] = set()
+        self._state: bytes | None = None
+
+    # What is held
+
+    @property
+    def summaries(self) -> Held:
+        return {origin: letter.summary for origin, letter in self.held.items()}
+
+    @property
+    def digest(self) -> dict[str, Edition]:
+        held = {origin: letter.edition for origin, letter in self.held.items()}
+        return held | dict.fromkeys(self.dropped, UNWANTED)
+
+    @property
+    def state(self) -> bytes:
+        if self._state is None:
+            self._state = state_of(self.fingerprint, self.digest)
+        return self._state
+
+    def take(self, letters: Iterable[Letter]) -> None:
+        """Hold these from now on, where they are newer."""
+        self.held = merge(self.held, [letter for letter in letters if letter.origin not in self.dropped])
+        self._state = None
+
+    def drop(self, origin: str) -> None:
+        """Hold nothing of this city any more, and take nothing, whoever relays it."""
+        self.held = {other: letter for other, letter in self.held.items() if other != origin}
+        self.dropped.add(origin)
+        self._state = None
+
+    def readmit(self, origin: str) -> None:
+        self.dropped.discard(origin)
+        self._state = None
+
+    # An exchange
+
+    def message(
+        self, known: Digest | None, *, briefly: bool = False, letters: Iterable[Letter] | None = None
+    ) -> Message:
+        """What to send to a city that held `known` when last heard: briefly only what this one's state is,
+        else what it holds and all that the other lacks, as far as one message carries it."""
+        if briefly:
+            return Message(self.origin, self.state)
+        sent = self.lacking(known) if letters is None else letters
+        wires = tuple(letter.wire for letter in sent)
+        return Message(self.origin, self.state, self.fingerprint, self.digest, letters=wires)
+
+    def reply(self, heard: Message) -> Message | None:
+        """To a message whose letters have been taken; None when both hold the same."""
+        if heard.state == self.state:
+            return None
+        if heard.digest is None:
+            return self.message(None, letters=())
+        return self.message(heard.digest)
+
+    def lacking(self, digest: Digest | None) -> list[Letter]:
+        """The letters that a holder of `digest` has not, or has older; one's own first. Of a stranger
+        nothing is known, and it gets one's own only."""
+        if digest is None:
+            return [self.held[self.origin]] if self.origin in self.held else []
+        letters: list[Letter] = []
+        size = 0
+        for origin in sorted(self.held, key=lambda origin: (origin != self.origin, origin)):
+            letter = self.held[origin]
+            there = digest.get(origin, (0, -1))
+            if there == UNWANTED or there >= letter.edition:
+                continue
+            size += len(letter.wire) + 4
+            if letters and size > self._most_bytes:
+                break
+            letters.append(letter)
+        return letters
+
+    def sift(self, wires: Iterable[bytes]) -> Sifted:
+        """Which of the letters received may count; everything is checked before it does."""
+        fresh: dict[str, Letter] = {}
+        refused, own = [], None
+        for wire in wires:
+            origin = ""
+            try:
+                letter = Letter.read(wire)
+                origin = letter.origin
+                if origin in self.dropped:
+                    continue
+                newest = fresh.get(origin) or self.held.get(origin)
+                if newest is not None and letter.order <= newest.order:
+                    continue
+                self._vet(letter, newest, len(fresh))
+            except BadSummary as fault:
+                refused.append(Refusal(origin, str(fault)))
+                continue
+            if origin == self.origin:
+                own = letter
+            else:
+                fresh[origin] = letter
+        return Sifted(list(fresh.values()), refused, own)
+
+    def _vet(self, letter: Letter, newest: Letter | None, incoming: int) -> None:
+        origin, summary = letter.origin, letter.summary
+        if not _NAME.fullmatch(origin):
+            raise BadSummary(f"{origin!r:.50} is no city's name")
+        if self._cities is not None and origin not in self._cities and origin != self.origin:
+            raise BadSummary("it is not among the cities that gossip.cities admits")
+        if newest is None and len(self.held) + incoming >= self._most_cities:
+            raise BadSummary(
+                f"there are {self._most_cities} cities already, the most gossip.most_cities admits"
+            )
+        if not 0 < summary.epoch < LAST_VERSION or summary.version >= LAST_VERSION:
+            raise BadSummary("its epoch or version is none that a city could have reached")
+        if summary.fingerprint != self.fingerprint:
+            raise BadSummary("it was made for other arms, shared features, policy or group")
+        if newest is not None and letter.key != newest.key:
+            raise BadSummary("it is sealed with another key than the one this city is known by")
+        letter.verify()
+        if origin != self.origin:
+            self._check(summary)
