@@ -141,10 +141,14 @@ async def state_of(pricing: Pricing, gossip: Gossip) -> dict[str, Any]:
     own = gossip.node.held.get(gossip.city)
     return {
         **await pricing.state(),
-        "epoch": own.summary.epoch if own else None,
-        "published_version": own.summary.version if own else None,
-        "ticks": gossip.ticks,
         "peers": gossip.peers(),
+        "gossip": {
+            "group": gossip.settings.group,
+            "epoch": own.summary.epoch if own else None,
+            "published_version": own.summary.version if own else None,
+            "ticks": gossip.ticks,
+            "left": gossip.left,
+        },
     }
 
 

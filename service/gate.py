@@ -26,7 +26,7 @@ Send = Callable[[Message], Awaitable[None]]
 Receive = Callable[[], Awaitable[Message]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 DOCS_FILES = "/docs-files"
-GOSSIP = "application/vnd.pricemesh.gossip"
+GOSSIP = "application/octet-stream"
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,200}")
 
 

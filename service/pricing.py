@@ -239,9 +239,9 @@ class Pricing:
                 case KeepFeedback():
                     lessons += [item.lesson for item in result if item.lesson is not None]
                 case KeepDecisions(rows):
-                    for row, kept in zip(rows, result, strict=True):
-                        if row is kept:
-                            self.decided[row.arm] += 1
+                    fresh = {row.id: row for row, kept in zip(rows, result, strict=True) if row is kept}
+                    for row in fresh.values():
+                        self.decided[row.arm] += 1
                 case CloseWindow():
                     lessons += result
         self._learn(lessons)

@@ -156,6 +156,14 @@ class PeerState(BaseModel):
     bytes_out: int
 
 
+class GossipState(BaseModel):
+    group: str
+    epoch: int | None = Field(description="Grows when this city was restored from an older state.")
+    published_version: int | None = Field(description="What peers are told at most.")
+    ticks: int
+    left: bool
+
+
 class Control(BaseModel):
     value: dict[str, Any]
     since: float
@@ -167,11 +175,9 @@ class State(BaseModel):
     version: int
     decisions: int
     feedback: int
-    epoch: int | None
-    published_version: int | None
-    ticks: int
     arms: list[ArmState]
     peers: list[PeerState]
+    gossip: GossipState
     guardrails: dict[str, float | None]
     controls: dict[str, Control]
     fingerprint: str

@@ -201,7 +201,8 @@ class Gossip:
     async def exchange(self) -> None:
         """With the peers whose turn it is; those that take longer than a tick finish by themselves."""
         self.ticks += 1
-        await self._publish()
+        if self.book.peers:
+            await self._publish()
         asking = {asyncio.create_task(self._ask(peer)) for peer in self.book.turn(self._rng)}
         self._asking |= asking
         for task in asking:

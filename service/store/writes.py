@@ -111,14 +111,13 @@ def keep_decisions(
             continue
         results[i] = []
         for row in operation.rows:
-            if row.id in operation.named_by_caller:
-                kept = there.setdefault(row.id, row)
-                results[i].append(kept)
-                if kept is not row:
-                    continue
-            else:
-                results[i].append(row)
-            fresh.append(row)
+            kept = there.get(row.id)
+            if kept is None:
+                kept = row
+                fresh.append(row)
+                if row.id in operation.named_by_caller:
+                    there[row.id] = row
+            results[i].append(kept)
     insert_decisions(connection, fresh)
 
 

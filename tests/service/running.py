@@ -67,7 +67,9 @@ class RunningCity:
         return self.http.post("/feedback", json={"decision_id": decision_id, "reward": reward})
 
     def state(self) -> dict[str, Any]:
+        """Without `gossip`, which counts ticks."""
         body: dict[str, Any] = self.http.get("/state").json()
+        del body["gossip"]
         return body
 
     def stop(self) -> None:

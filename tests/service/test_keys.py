@@ -189,7 +189,8 @@ def test_variables_win_over_dotenv_which_wins_over_the_file_and_secrets_are_hidd
     (tmp_path / ".env").write_text("PRICEMESH_GOSSIP_INTERVAL_SECONDS=7\nPRICEMESH_ARMS_PRICES=[1,2,3]\n")
     env = {
         "PRICEMESH_ARMS__PRICES": "[4, 5]",
-        "PRICEMESH_DATABASE_URL": "postgresql+psycopg://me:secret@db/lisbon",
+        "PRICEMESH_GOSSIP_SECRETS": "k1:hush-hush-hush-hush-hush-hush-hush",
+        "PRICEMESH_DATABASE_URL": "postgresql+psycopg://me:hush-hush@db/lisbon",
     }
     run = pricemesh("config", "--config", "city.toml", cwd=tmp_path, env=env)
     assert run.returncode == 0, run.stderr
@@ -197,7 +198,8 @@ def test_variables_win_over_dotenv_which_wins_over_the_file_and_secrets_are_hidd
     assert effective["arms"]["prices"] == [4, 5]
     assert effective["gossip"]["interval_seconds"] == 7
     assert effective["policy"]["name"] == "netpool"
-    assert "secret" not in run.stdout
+    assert "hush-hush" not in run.stdout
+    assert effective["gossip"]["secrets"] == ["k1:***"]
     assert "***" in effective["database"]["url"]
 
 

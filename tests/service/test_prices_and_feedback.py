@@ -193,3 +193,15 @@ def test_decisions_are_listed_newest_first_in_pages_and_by_arm_and_time(city: Ru
     assert [decision["decision_id"] for decision in since] == ["p6", "p5", "p4"]
     until = city.http.get("/decisions", params={"until": made_at}).json()["decisions"]
     assert [decision["decision_id"] for decision in until] == ["p3", "p2", "p1", "p0"]
+
+
+def test_one_id_twice_in_a_batch_is_one_decision(start: Callable[..., RunningCity]) -> None:
+    city = start(guardrails={"max_step": 1.0})
+    twice = [CONTEXT | {"decision_id": "u", "subject": "ann"}, CONTEXT | {"decision_id": "u"}]
+    for requests in (twice, [*reversed(twice)], [twice[0], CONTEXT, twice[0]]):
+        answer = city.http.post("/price/batch", json={"requests": requests})
+        assert answer.status_code == 200, answer.text
+        given = [decision for decision in answer.json()["decisions"] if decision["decision_id"] == "u"]
+        assert given[0] == given[1]
+    assert city.state()["decisions"] == 2
+    assert sum(city.pricing.decided) == 2
