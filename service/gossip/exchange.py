@@ -263,7 +263,9 @@ class Gossip:
     async def _renew(self, met: Letter) -> None:
         """A letter of one's own, newer than all one remembers: this database is an older one than was
         served before. What it knows goes on under a new epoch, in which it counts again."""
-        self._epoch = max(met.summary.epoch, self._epoch) + 1
+        if met.summary.epoch < self._epoch:
+            return  # another peer has said so already
+        self._epoch = met.summary.epoch + 1
         log.warning(
             "other cities know a later state of this one: was it restored from a backup? "
             "It goes on under epoch %d",
@@ -300,18 +302,18 @@ class Gossip:
         for _ in range(MOST_TURNS):
             message = self._addressed(self.node.message(peer.known, briefly=briefly), briefly=briefly)
             answer = await self._post(peer, message)
-            if answer is None:
+            if answer is not None and answer.sender == self.city:
+                raise OtherMesh(f"{peer.address} is this city itself, or another of its name")
+            if answer is not None:
+                peer.origin = answer.sender
+            if answer is None or answer.state == self.node.state:
                 peer.agreed, peer.known = self.node.state, self.node.digest
                 return
             briefly = False
-            if answer.sender == self.city:
-                raise OtherMesh(f"{peer.address} is this city itself, or another of its name")
-            peer.origin = answer.sender
             if answer.fingerprint != self.node.fingerprint:
                 raise OtherMesh(f"{answer.sender} has other arms, shared features, policy or group")
             before = self.node.state
             await self._take(answer)
-            assert answer.digest is not None
             peer.known = answer.digest
             if answer.state == self.node.state:
                 peer.agreed = self.node.state
@@ -381,8 +383,10 @@ class Gossip:
             await self._publish()
         await self._take(message)
         reply = self.node.reply(message)
-        if message.digest is not None:
-            peer.known = self.node.digest if reply is None else {**message.digest, **self.node.digest}
+        if message.state == self.node.state:
+            peer.agreed, peer.known = self.node.state, self.node.digest
+        elif message.digest is not None:
+            peer.known = {**message.digest, **self.node.digest}  # once it has taken what it lacks
         if reply is not None and message.discovers and message.digest is not None:
             reply = Message(
                 reply.sender,

@@ -97,9 +97,10 @@ class Node:
         return Message(self.origin, self.state, self.fingerprint, self.digest, letters=wires)
 
     def reply(self, heard: Message) -> Message | None:
-        """To a message whose letters have been taken; None when both hold the same."""
+        """To a message whose letters have been taken. When both hold the same, nothing to a brief one, and
+        to another briefly who says so."""
         if heard.state == self.state:
-            return None
+            return None if heard.digest is None else self.message(None, briefly=True)
         if heard.digest is None:
             return self.message(None, letters=())
         return self.message(heard.digest)
@@ -153,9 +154,7 @@ class Node:
         if self._cities is not None and origin not in self._cities and origin != self.origin:
             raise BadSummary("it is not among the cities that gossip.cities admits")
         if newest is None and len(self.held) + incoming >= self._most_cities:
-            raise BadSummary(
-                f"there are {self._most_cities} cities already, the most gossip.most_cities admits"
-            )
+            raise BadSummary(f"too many cities: gossip.most_cities admits {self._most_cities}")
         if not 0 < summary.epoch < LAST_VERSION or summary.version >= LAST_VERSION:
             raise BadSummary("its epoch or version is none that a city could have reached")
         if summary.fingerprint != self.fingerprint:

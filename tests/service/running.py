@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +41,9 @@ def settings_for(url: str, **sections: Any) -> Settings:
 class RunningCity:
     """In a thread of this process, so that a test may look inside."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, port: int = 0) -> None:
         self.app = create_app(settings)
-        self._server = uvicorn.Server(configuration(self.app, host="127.0.0.1", port=0))
+        self._server = uvicorn.Server(configuration(self.app, host="127.0.0.1", port=port))
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
         deadline = time.monotonic() + 20
@@ -72,6 +74,15 @@ class RunningCity:
         del body["gossip"]
         return body
 
+    def tick(self, phase: str = "both") -> dict[str, Any]:
+        response = self.http.post("/admin/tick", json={"phase": phase})
+        assert response.status_code == 200, response.text
+        body: dict[str, Any] = response.json()
+        return body
+
+    def peers(self) -> dict[str, dict[str, Any]]:
+        return {peer["origin"]: peer for peer in self.state()["peers"]}
+
     def stop(self) -> None:
         """Once more does no harm."""
         self.http.close()
@@ -80,16 +91,40 @@ class RunningCity:
         assert not self._thread.is_alive()
 
 
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on at the moment."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def start_mesh(folder: Path, names: Sequence[str], **sections: Any) -> list[RunningCity]:
+    """Cities that all know each other's address, each with a database of its own."""
+    ports = free_ports(len(names))
+    addresses = [f"http://127.0.0.1:{port}" for port in ports]
+    gossip = {"lockstep": True, **sections.pop("gossip", {})}
+    cities = []
+    for name, port, own in zip(names, ports, addresses, strict=True):
+        peers = [address for address in addresses if address != own]
+        settings = settings_for(
+            f"sqlite:///{folder}/{name}.db", city=name, gossip={"peers": peers, **gossip}, **sections
+        )
+        cities.append(RunningCity(settings, port))
+    return cities
+
+
 class CityProcess:
     """`pricemesh serve` on a free port, to be killed at will."""
 
-    def __init__(self, folder: Path, url: str, **sections: Any) -> None:
+    def __init__(self, folder: Path, url: str, port: int = 0, **sections: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / "log.txt"
         with self._log.open("ab") as log:
             before = log.tell()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "service", "serve", "--port", "0"],
+                [sys.executable, "-m", "service", "serve", "--port", str(port)],
                 stderr=log,
                 stdout=log,
                 cwd=folder,

@@ -1,0 +1,73 @@
+"""Real letters for tests: of learners that have learned something."""
+
+import numpy as np
+
+from service.core.policies import Learner, Shape, make_policy
+from service.core.summary import Summary
+from service.gossip.letters import Letter, Seal
+from service.gossip.node import Node
+
+SHAPE = Shape(2, 3, 1)
+PRINT = bytes(range(16))
+
+
+def seed_of(origin: str) -> bytes:
+    return origin.encode().ljust(32, b".")
+
+
+def learner(origin: str, lessons: int, policy: str = "netpool") -> Learner:
+    rng = np.random.default_rng(list(origin.encode()))
+    made = make_policy(policy).learner(SHAPE)
+    for _ in range(lessons):
+        made.learn(rng.uniform(-1, 1, size=SHAPE.dim), int(rng.integers(2)), float(rng.normal()))
+    return made
+
+
+def letter(origin: str, lessons: int, epoch: int = 1, *, lie: str = "", by: str = "") -> Letter:
+    """`origin` at version `lessons`; a `lie` spoils its numbers, `by` lets another city seal it."""
+    numbers = learner(origin, lessons).numbers().copy()
+    if lie == "nan":
+        numbers[0] = np.nan
+    elif lie == "not positive":
+        numbers[: 2 * 6] *= -1
+    elif lie == "more information":
+        numbers[: 2 * 6] *= 1000
+    elif lie == "short":
+        numbers = numbers[:-1]
+    elif lie == "counts":
+        numbers[-4:-2] *= 1000
+    return Seal(seed_of(by or origin)).close(Summary.of(origin, epoch, lessons, PRINT, numbers))
+
+
+def check(summary: Summary) -> None:
+    """As a city does."""
+    from service.errors import BadSummary
+
+    reader = make_policy("netpool").learner(SHAPE)
+    if summary.numbers.size != reader.layout.size or not np.isfinite(summary.numbers).all():
+        raise BadSummary("numbers")
+    reader.check(reader.layout.unpack(summary.numbers), summary.version, 3.0)
+
+
+def node(origin: str, lessons: int = 0) -> Node:
+    made = Node(origin, PRINT, check)
+    made.take([letter(origin, lessons)])
+    return made
+
+
+def exchange(one: Node, other: Node) -> None:
+    """One conversation, as two cities have it over HTTP."""
+    from service.gossip.envelope import Message
+
+    known = None
+    for _ in range(4):
+        asked = Message.from_bytes(one.message(known).to_bytes())
+        other.take(other.sift(asked.letters).fresh)
+        reply = other.reply(asked)
+        if reply is None:
+            return
+        heard = Message.from_bytes(reply.to_bytes())
+        one.take(one.sift(heard.letters).fresh)
+        known = heard.digest
+        if heard.state == one.state or not one.lacking(known):
+            return
