@@ -135,7 +135,7 @@ class GossipSettings(Section):
     cities: tuple[str, ...] | None = None  # the only ones heard
     most_cities: int = Field(default=256, ge=2, le=10_000)
     fan_out: int = Field(default=8, ge=1)
-    timeout_seconds: float = Field(default=2.0, gt=0)
+    timeout_seconds: float | None = Field(default=None, gt=0)  # for an answer; by default one interval
     rate_per_second: float = Field(default=50.0, gt=0)  # requests taken from one city
     lockstep: bool = False  # no clock: `POST /admin/tick` drives
 

@@ -68,6 +68,7 @@ class Gossip:
         self._transport = transport
         self._keyring = Keyring(self.settings.secrets)
         self._unsigned = not self.settings.secrets and settings.security.api_keys_file is None
+        self._timeout = self.settings.timeout_seconds or max(0.1, self.settings.interval_seconds)
         self._pace = Pace(self.settings.rate_per_second)
         self._most_bytes = settings.limits.body_bytes
         self.shares = bool(pricing.learner.fields)
@@ -147,7 +148,7 @@ class Gossip:
             await asyncio.to_thread(self.open)
         limits = httpx.Limits(max_connections=64, max_keepalive_connections=32)
         self._http = httpx.AsyncClient(
-            timeout=self.settings.timeout_seconds,
+            timeout=self._timeout,
             limits=limits,
             transport=self._transport,
             follow_redirects=False,
@@ -279,7 +280,7 @@ class Gossip:
     async def _ask(self, peer: Peer) -> None:
         peer.busy = True
         try:
-            async with asyncio.timeout(2 * self.settings.timeout_seconds):
+            async with asyncio.timeout(2 * self._timeout):
                 await self._converse(peer)
         except (*PEER_FAULTS, TimeoutError) as fault:
             said = str(fault) or type(fault).__name__
