@@ -372,6 +372,7 @@ class Pricing:
                 }
                 for arm, price in enumerate(self.settings.arms.prices)
             ],
+            "features": self.settings.features.model_dump(),
             "guardrails": self.settings.guardrails.model_dump(),
             "controls": {name: {"value": value, "since": at} for name, (value, at) in self.controls.items()},
             "fingerprint": self.settings.fingerprint.hex(),

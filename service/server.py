@@ -2,8 +2,10 @@
 
 import gc
 import logging
+import os
 import signal
 import socket
+import sys
 import threading
 from types import FrameType
 from typing import Any
@@ -84,7 +86,17 @@ def run(settings: Settings, host: str, port: int) -> None:
     bound = listener.getsockname()
     log.info("listening", extra={"address": f"http://{bound[0]}:{bound[1]}"})
     _spare_the_collector()
-    Server(configuration(app)).run(sockets=[listener])
+    server = Server(configuration(app))
+    if settings.server.stop_with_stdin:
+        threading.Thread(target=_stop_with_stdin, args=(server,), daemon=True).start()
+    server.run(sockets=[listener])
+
+
+def _stop_with_stdin(server: Server) -> None:
+    """Whoever started this city holds the other end: gone, by whatever death, nobody would end it."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    server.handle_exit(signal.SIGTERM, None)
 
 
 def configuration(app: Gate, **more: Any) -> uvicorn.Config:

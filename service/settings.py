@@ -178,6 +178,7 @@ class ServerSettings(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     drain_seconds: float = Field(default=0.5, ge=0, le=600)
+    stop_with_stdin: bool = False  # end when standard input does: with whoever started it
 
 
 class Settings(Section):

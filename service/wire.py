@@ -156,6 +156,17 @@ class PeerState(BaseModel):
     bytes_out: int
 
 
+class FeatureState(BaseModel):
+    name: str
+    min: float
+    max: float
+
+
+class FeatureStates(BaseModel):
+    shared: list[FeatureState]
+    local: list[FeatureState]
+
+
 class GossipState(BaseModel):
     group: str
     epoch: int | None = Field(description="Grows when this city was restored from an older state.")
@@ -178,6 +189,7 @@ class State(BaseModel):
     arms: list[ArmState]
     peers: list[PeerState]
     gossip: GossipState
+    features: FeatureStates
     guardrails: dict[str, float | None]
     controls: dict[str, Control]
     fingerprint: str

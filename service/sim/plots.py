@@ -1,6 +1,6 @@
 """Pictures of results. matplotlib is optional (`pricemesh[lab]`) and imported only here."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,10 @@ from service.sim.simulate import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from service.sim.drive import Tally
+    from service.sim.latency import Latencies
 
 # Colours that stay apart for colour-blind readers; the line styles carry the difference in grey.
 _COLOURS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#000000", "#CC79A7", "#56B4E9", "#7F7F7F")
@@ -68,12 +72,7 @@ def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> 
         figure.text(
             0.01, -0.02, f"Band: mean ± 2 standard errors over {seeds} seeds.", fontsize=8, color="#555"
         )
-    try:
-        figure.savefig(path, dpi=150, bbox_inches="tight")
-    except OSError as fault:
-        raise InvalidParameter(f"cannot draw {path}: {fault.strerror}") from None
-    finally:
-        pyplot.close(figure)
+    _save(figure, path)
 
 
 def _label_ends(axes: "Axes", ends: Sequence[tuple[float, str, str]], last: int) -> None:
@@ -93,3 +92,93 @@ def _label_ends(axes: "Axes", ends: Sequence[tuple[float, str, str]], last: int)
             fontsize=9,
             annotation_clip=False,
         )
+
+
+def plot_latency(curves: "Mapping[str, Latencies]", path: Path, title: str) -> None:
+    """Latency against the share of calls beyond it, each ten times rarer than the last: the tail is what
+    a caller remembers."""
+    check_plot(path)
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import FormatStrFormatter
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
+    for index, (name, latencies) in enumerate(curves.items()):
+        points = list(latencies.curve())
+        axes.plot(
+            [beyond for beyond, _ in points],
+            [1e3 * seconds for _, seconds in points],
+            color=_COLOURS[index % len(_COLOURS)],
+            linestyle=_STYLES[index % len(_STYLES)],
+            label=f"{name} ({latencies.count:,} calls)",
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    ticks = [1, 2, 10, 100, 1000, 10_000, 100_000]
+    axes.set_xticks(ticks, ["0", "50 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %"])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes.set_xlim(1, max((latencies.count for latencies in curves.values()), default=10))
+    axes.set_xlabel("share of calls answered within")
+    axes.set_ylabel("milliseconds")
+    axes.set_title(f"{title}: latency by percentile", loc="left", fontsize=10)
+    axes.grid(True, which="major", alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def plot_mesh_and_alone(mesh: "Sequence[Tally]", alone: "Sequence[Tally]", path: Path, title: str) -> None:
+    """Regret a decision so far, of cities that gossip and of the same cities alone."""
+    check_plot(path)
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
+    for (name, tallies), colour, style in zip(
+        {"together": mesh, "alone": alone}.items(), ("#009E73", "#D55E00"), ("-", "--"), strict=True
+    ):
+        for tally in tallies:
+            track = [point for point in tally.track if point[1] >= 10]
+            axes.plot(
+                [made for _, made, _ in track],
+                [regret / made for _, made, regret in track],
+                color=colour,
+                linestyle=style,
+                alpha=0.35,
+                linewidth=1,
+            )
+        mean = sum(tally.regret for tally in tallies) / max(1, sum(tally.decisions for tally in tallies))
+        last = max((tally.decisions for tally in tallies), default=0)
+        axes.annotate(
+            f"{name}  {mean:.4f}",
+            xy=(last, mean),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            annotation_clip=False,
+        )
+        axes.plot([last], [mean], marker="o", color=colour)
+    axes.set_xlabel("decisions of a city")
+    axes.set_ylabel("regret a decision, so far")
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.text(0.01, -0.03, "A thin line is a city; the dot is the mean of all.", fontsize=8, color="#555")
+    _save(figure, path)
+
+
+def _save(figure: "Figure", path: Path) -> None:
+    from matplotlib import pyplot
+
+    try:
+        figure.savefig(path, dpi=150, bbox_inches="tight")
+    except OSError as fault:
+        raise InvalidParameter(f"cannot draw {path}: {fault.strerror}") from None
+    finally:
+        pyplot.close(figure)

@@ -1,0 +1,212 @@
+"""`pricemesh demo`: cities that learn together, beside the same cities alone."""
+
+import asyncio
+import json
+import shutil
+import signal
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from service.cli.simulate import WorldName
+from service.cli.terminal import notes, results
+from service.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from service.sim.caller import Caller
+    from service.sim.drive import Drive, Plan, Tally
+
+EXAMPLES = """
+**Examples**
+
+`pricemesh demo` — four cities, 45 seconds
+
+`pricemesh demo --cities 6 --policy netlinucb --world linear --seconds 90`
+
+`pricemesh demo --keep` — leaves databases and logs to look at
+"""
+
+
+def demo(
+    cities: Annotated[int, typer.Option(metavar="N", help="Cities, 2 to 8.")] = 4,
+    policy: Annotated[str, typer.Option(metavar="NAME", help="netpool, netlinucb or netsgducb.")] = "netpool",
+    world: Annotated[WorldName, typer.Option(help="Where demand comes from.")] = WorldName.market,
+    rate: Annotated[float, typer.Option(help="Decisions a second at each city.")] = 15.0,
+    seconds: Annotated[float, typer.Option(help="How long.")] = 45.0,
+    seed: Annotated[int, typer.Option(help="Of the world.")] = 0,
+    plot: Annotated[Path, typer.Option(metavar="FILE", help="The picture at the end.")] = Path("demo.png"),
+    keep: Annotated[bool, typer.Option("--keep", help="Leave databases and logs.")] = False,
+) -> None:
+    """Start real cities on this machine, send them synthetic demand, and watch them learn together:
+    beside them the same cities with the same customers, each alone."""
+    from service.core.policies import make_policy
+    from service.sim.demo import CITY_NAMES, CityProcesses
+    from service.sim.drive import Plan
+    from service.sim.plots import check_plot, plot_mesh_and_alone
+
+    if not 2 <= cities <= len(CITY_NAMES):
+        raise InvalidParameter(f"--cities: from 2 to {len(CITY_NAMES)}")
+    if policy not in ("netpool", "netlinucb", "netsgducb"):
+        raise InvalidParameter(f"--policy {policy} shares nothing between running cities: try netpool")
+    make_policy(policy)
+    check_plot(plot)
+    folder = Path(tempfile.mkdtemp(prefix="pricemesh-demo-"))
+    processes = CityProcesses(folder)
+    plan = Plan(seed=seed, rates=(rate,), seconds=seconds)
+    try:
+        together, alone = asyncio.run(_show(processes, folder, cities, policy, world, plan))
+    finally:
+        processes.stop()
+        if keep:
+            notes.print(f"databases and logs are in {folder}", highlight=False)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    console = results(stderr=False)
+    console.print(_final(together.tallies, alone.tallies))
+    title = f"{cities} cities of the {world.value} world, {policy}: together and alone"
+    if any(tally.decisions >= 10 for tally in alone.tallies):
+        plot_mesh_and_alone(together.tallies, alone.tallies, plot, title)
+        console.print(f"wrote {plot}", highlight=False)
+
+
+async def _show(
+    processes: Any,
+    folder: Path,
+    cities: int,
+    policy: str,
+    world: WorldName,
+    plan: "Plan",
+) -> "tuple[Drive, Drive]":
+    from service.signing import new_secret
+    from service.sim.demo import CITY_NAMES, city_settings, free_ports
+    from service.sim.drive import drive
+    from service.sim.market import Market
+    from service.sim.worlds import Linear, World
+
+    truth: World = Market(cities=cities) if world is WorldName.market else Linear(cities=cities)
+    names, ports, secret = CITY_NAMES[:cities], free_ports(2 * cities), new_secret("demo")
+    addresses = [f"http://127.0.0.1:{port}" for port in ports[:cities]]
+    with notes.status(f"starting {cities} cities that gossip, and the same {cities} alone"):
+        for i, name in enumerate(names):
+            peers = [address for address in addresses if address != addresses[i]]
+            for kind, port, known in (("mesh", ports[i], peers), ("alone", ports[cities + i], [])):
+                database = folder / f"{name}-{kind}.db"
+                settings = city_settings(truth, name, database, policy, known, secret)
+                processes.start(f"{name}-{kind}", port, settings)
+        urls = [f"http://127.0.0.1:{port}" for port in ports]
+        await asyncio.to_thread(processes.wait, urls)
+    together = await drive(urls[:cities], world=world.value, plan=plan)
+    alone = await drive(urls[cities:], world=world.value, plan=plan)
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        together.stop()
+        alone.stop()
+
+    for told in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(told, stop)
+    running = asyncio.gather(together.run(), alone.run())
+    peers_seen: list[str] = [""] * cities
+    watching = asyncio.ensure_future(_watch(together._callers, peers_seen))
+    if not notes.is_terminal:
+        notes.print(f"dashboards: {' '.join(urls[:cities])}", highlight=False)
+    try:
+        with Live(console=notes, transient=True, refresh_per_second=4, auto_refresh=False) as live:
+            said = 0.0
+            while not running.done():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(running), 0.25)
+                if notes.is_terminal:
+                    live.update(_view(together, alone, peers_seen), refresh=True)
+                elif together.elapsed - said >= 10:
+                    said = together.elapsed
+                    notes.print(f"{said:.0f} s: {_gain(together.tallies, alone.tallies)}", highlight=False)
+        await running
+    finally:
+        watching.cancel()
+    return together, alone
+
+
+async def _watch(callers: "Sequence[Caller]", seen: list[str]) -> None:
+    """How fresh each city's peers are."""
+    while True:
+        for i, caller in enumerate(callers):
+            with suppress(Exception):
+                _, body = await caller.call("GET", "/state")
+                peers = json.loads(body)["peers"]
+                fresh = [peer for peer in peers if peer["status"] == "fresh"]
+                oldest = max((peer["age_seconds"] or 0.0 for peer in fresh), default=0.0)
+                seen[i] = f"{len(fresh)} of {len(peers)}, {oldest:.1f} s"
+        await asyncio.sleep(1.0)
+
+
+def _mean(tallies: "Sequence[Tally]") -> float:
+    return sum(tally.regret for tally in tallies) / max(1, sum(tally.decisions for tally in tallies))
+
+
+def _gain(together: "Sequence[Tally]", alone: "Sequence[Tally]") -> str:
+    mesh, single = _mean(together), _mean(alone)
+    ratio = f", {mesh / single:.2f} of it" if single else ""
+    return f"regret a decision: {single:.4f} alone, {mesh:.4f} together{ratio}"
+
+
+def _view(together: "Drive", alone: "Drive", peers: Sequence[str]) -> Group:
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
+    table.add_column("city", no_wrap=True)
+    for head in ("decisions", "regret each, together", "alone", "price chosen most", "fresh peers, oldest"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for mesh, single, seen in zip(together.tallies, alone.tallies, peers, strict=True):
+        most = mesh.chosen.most_common(1)
+        better = mesh.regret_per_decision < single.regret_per_decision
+        table.add_row(
+            mesh.town.name,
+            f"{mesh.decisions:,}",
+            f"[{'green' if better else 'yellow'}]{mesh.regret_per_decision:.4f}[/]",
+            f"{single.regret_per_decision:.4f}",
+            f"{most[0][0]:g}" if most else "",
+            seen,
+        )
+    left = max(0.0, (together.plan.seconds or 0.0) - together.elapsed)
+    return Group(
+        Text(f"{len(together.tallies)} cities learning together, and each alone   {left:3.0f} s left"),
+        table,
+        Text(_gain(together.tallies, alone.tallies), style="bold"),
+        Text("watch one: " + together.tallies[0].town.url + "   Ctrl-C ends with the table", style="dim"),
+    )
+
+
+def _final(together: "Sequence[Tally]", alone: "Sequence[Tally]") -> Table:
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, show_footer=True)
+    mesh, single = _mean(together), _mean(alone)
+    made = sum(tally.decisions for tally in together)
+    table.add_column("city", "all", no_wrap=True)
+    table.add_column("decisions", f"{made:,}", justify="right")
+    table.add_column("regret each, alone", f"{single:.4f}", justify="right")
+    table.add_column("together", f"{mesh:.4f}", justify="right")
+    table.add_column("ratio", f"{mesh / single:.3f}" if single else "", justify="right")
+    for head in ("p50 ms", "p99 ms", "max ms", "failed"):
+        table.add_column(head, justify="right")
+    for one, other in zip(together, alone, strict=True):
+        at = one.price_latency.milliseconds()
+        ratio = one.regret_per_decision / other.regret_per_decision if other.regret else None
+        table.add_row(
+            one.town.name,
+            f"{one.decisions:,}",
+            f"{other.regret_per_decision:.4f}",
+            f"{one.regret_per_decision:.4f}",
+            "" if ratio is None else f"{ratio:.3f}",
+            f"{at['p50']:.1f}",
+            f"{at['p99']:.1f}",
+            f"{at['max']:.0f}",
+            str(sum(one.failures.values()) + sum(other.failures.values())),
+        )
+    return table

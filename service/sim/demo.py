@@ -1,0 +1,110 @@
+"""Several cities as processes of their own, for a demonstration: started, watched, and surely ended."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from socket import create_server
+from typing import Any
+
+from service.errors import NotStarted
+from service.sim.worlds import World
+
+CITY_NAMES = ("lisbon", "porto", "faro", "madrid", "seville", "bilbao", "braga", "vigo")
+START_SECONDS = 30.0
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class CityProcesses:
+    """`pricemesh serve` for every city; they end with this process, whatever ends it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._processes: list[tuple[str, subprocess.Popen[bytes], Path]] = []
+
+    def start(self, name: str, port: int, settings: dict[str, Any]) -> str:
+        """Begin to start a city; its address."""
+        log = self._folder / f"{name}.log"
+        env = {key: value for key, value in os.environ.items() if not key.startswith("PRICEMESH_")}
+        values = settings | {"server": {"port": port, "stop_with_stdin": True, "drain_seconds": 0.0}}
+        for section, content in values.items():
+            for key, value in content.items() if isinstance(content, dict) else [("", content)]:
+                variable = f"PRICEMESH_{section}_{key}".rstrip("_").upper()
+                env[variable] = value if isinstance(value, str) else json.dumps(value)
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "service", "serve", "--log-level", "warning"],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                env=env,
+                cwd=self._folder,
+                start_new_session=True,  # Ctrl-C is for the one who watches
+            )
+        self._processes.append((name, process, log))
+        return f"http://127.0.0.1:{port}"
+
+    def wait(self, urls: Sequence[str]) -> None:
+        """Until all are ready."""
+        import httpx
+
+        deadline = time.monotonic() + START_SECONDS
+        for url in urls:
+            while True:
+                try:
+                    if httpx.get(f"{url}/readyz", timeout=2).status_code == 200:
+                        break
+                except httpx.HTTPError:
+                    pass
+                for name, process, log in self._processes:
+                    if process.poll() is not None:
+                        raise NotStarted(f"{name} ended before it served:\n{log.read_text()[-2000:]}")
+                if time.monotonic() > deadline:
+                    raise NotStarted(f"{url} was not ready within {START_SECONDS:g} s")
+                time.sleep(0.05)
+
+    def stop(self) -> None:
+        for _, process, _ in self._processes:
+            if process.stdin is not None:
+                process.stdin.close()
+        for _, process, _ in self._processes:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def city_settings(
+    world: World, name: str, database: Path, policy: str, peers: Sequence[str], secret: str
+) -> dict[str, Any]:
+    """A city in which this world's customers can buy."""
+    from service.sim.market import Market
+
+    prices: Sequence[float] = [float(8 + arm) for arm in range(world.arms)]
+    shared: Sequence[str] = [f"shared{i}" for i in range(world.shared)]
+    local: Sequence[str] = [f"local{i}" for i in range(world.widest_local)]
+    low = -1.0
+    if isinstance(world, Market):
+        prices, (shared, local), low = world.prices, world.feature_names, 0.0
+    return {
+        "city": name,
+        "arms": {"prices": list(prices)},
+        "features": {
+            "shared": [{"name": each, "min": low, "max": 1.0} for each in shared],
+            "local": [{"name": each, "min": low, "max": 1.0} for each in local],
+        },
+        "policy": {"name": policy},
+        "database": {"url": f"sqlite:///{database}"},
+        "gossip": {"peers": list(peers), "secrets": [secret], "interval_seconds": 0.5} if peers else {},
+    }
