@@ -36,9 +36,10 @@ from service.core.policies import Shape, make_policy
 from service.core.summary import Summary
 from service.gossip.letters import Seal
 from service.settings import Settings
+from service.sim.demo import free_ports
 from tests.gossip.test_node import ticks_until_all_know
 from tests.service.proxy import Links
-from tests.service.running import RunningCity, free_ports
+from tests.service.running import RunningCity
 
 SECRET = "k1:" + "s" * 43
 PEERS, REPETITIONS, SECONDS = 4, 5, 6

@@ -11,7 +11,7 @@ import json
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -385,6 +385,9 @@ class Drive:
         self._stop.set()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=FLUSH_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+        await close_all(self._callers)
 
 
 async def drive(
@@ -398,8 +401,18 @@ async def drive(
 ) -> Drive:
     """A drive at these addresses, ready to run."""
     callers = [Caller(url, key) for url in urls]
-    towns = await survey(callers)
-    names = [town.name for town in towns]
-    if len(set(names)) < len(names):
-        raise InvalidParameter(f"the same city twice: {', '.join(names)}")
-    return Drive(callers, towns, world_for(towns, world, heterogeneity), replace(plan), decided=decided)
+    try:
+        towns = await survey(callers)
+        names = [town.name for town in towns]
+        if len(set(names)) < len(names):
+            raise InvalidParameter(f"the same city twice: {', '.join(names)}")
+        return Drive(callers, towns, world_for(towns, world, heterogeneity), plan, decided=decided)
+    except BaseException:
+        await close_all(callers)
+        raise
+
+
+async def close_all(callers: Sequence[Caller]) -> None:
+    for caller in callers:
+        caller.close()
+    await asyncio.sleep(0)  # for the loop to close them

@@ -154,6 +154,12 @@ def plot_mesh_and_alone(mesh: "Sequence[Tally]", alone: "Sequence[Tally]", path:
             )
         mean = sum(tally.regret for tally in tallies) / max(1, sum(tally.decisions for tally in tallies))
         last = max((tally.decisions for tally in tallies), default=0)
+        at = np.arange(10, min(tally.decisions for tally in tallies) + 1)
+        curves = [
+            np.interp(at, [made for _, made, _ in tally.track], [regret for *_, regret in tally.track]) / at
+            for tally in tallies
+        ]
+        axes.plot(at, np.mean(curves, axis=0), color=colour, linestyle=style, linewidth=2.4)
         axes.annotate(
             f"{name}  {mean:.4f}",
             xy=(last, mean),
@@ -163,13 +169,12 @@ def plot_mesh_and_alone(mesh: "Sequence[Tally]", alone: "Sequence[Tally]", path:
             color=colour,
             annotation_clip=False,
         )
-        axes.plot([last], [mean], marker="o", color=colour)
     axes.set_xlabel("decisions of a city")
     axes.set_ylabel("regret a decision, so far")
     axes.set_title(title, loc="left", fontsize=10)
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.text(0.01, -0.03, "A thin line is a city; the dot is the mean of all.", fontsize=8, color="#555")
+    figure.text(0.01, -0.03, "A thin line is a city, a thick one the mean of all.", fontsize=8, color="#555")
     _save(figure, path)
 
 

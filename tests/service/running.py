@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from service.app import create_app
 from service.pricing import Pricing
 from service.server import configuration
 from service.settings import Settings
+from service.sim.demo import free_ports
 
 CONFIG: dict[str, Any] = {
     "city": "lisbon",
@@ -89,15 +89,6 @@ class RunningCity:
         self._server.should_exit = True
         self._thread.join(timeout=20)
         assert not self._thread.is_alive()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at the moment."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def start_mesh(folder: Path, names: Sequence[str], **sections: Any) -> list[RunningCity]:

@@ -19,9 +19,10 @@ from service.core.summary import Summary
 from service.gossip.envelope import Message
 from service.gossip.letters import Letter, Seal
 from service.signing import HEADER, Keyring
+from service.sim.demo import free_ports
 from service.sim.mesh import Mesh
 from service.sim.worlds import Linear
-from tests.service.running import RunningCity, free_ports, settings_for, start_mesh
+from tests.service.running import RunningCity, settings_for, start_mesh
 
 SECRETS = ("k1:" + "s" * 40,)
 NAMES = ("faro", "lisbon", "porto")

@@ -20,10 +20,11 @@ from service.gossip.envelope import Message
 from service.gossip.letters import Letter
 from service.settings import Settings
 from service.signing import HEADER, Keyring
+from service.sim.demo import free_ports
 from service.sim.worlds import Linear
 from service.store.tables import decisions, feedback, letters
 from tests.service.proxy import Links
-from tests.service.running import CONFIG, CityProcess, free_ports
+from tests.service.running import CONFIG, CityProcess
 
 SECRETS = ("k1:" + "s" * 40,)
 WORLD = Linear(cities=5, arms=4, shared=5, local=2)
