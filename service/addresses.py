@@ -22,3 +22,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def may_be_called(host: str) -> bool:
+    """Whether a peer may send us there: not to where a machine keeps its own secrets, nor to everyone."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    nowhere = address.is_unspecified or address.is_multicast or address.is_reserved
+    return not (nowhere or address.is_link_local)

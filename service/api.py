@@ -17,6 +17,7 @@ from service import wire
 from service.answers import Answers
 from service.errors import PricemeshError, UnreadableBody
 from service.gossip.exchange import Gossip
+from service.gossip.view import peers_of
 from service.metrics import Metrics
 from service.pricing import Pricing
 from service.problems import Body, field_faults, parsed, problem, refusal
@@ -141,13 +142,14 @@ async def state_of(pricing: Pricing, gossip: Gossip) -> dict[str, Any]:
     own = gossip.node.held.get(gossip.city)
     return {
         **await pricing.state(),
-        "peers": gossip.peers(),
+        "peers": peers_of(gossip),
         "gossip": {
             "group": gossip.settings.group,
             "epoch": own.summary.epoch if own else None,
             "published_version": own.summary.version if own else None,
             "ticks": gossip.ticks,
             "left": gossip.left,
+            "key": gossip.author.seal.key.hex(),
         },
     }
 
@@ -155,6 +157,7 @@ async def state_of(pricing: Pricing, gossip: Gossip) -> dict[str, Any]:
 def peer_routes(gossip: Gossip) -> APIRouter:
     """What an operator may do about other cities."""
     router = APIRouter(prefix="/peers", tags=["admin"])
+    most_bytes = gossip.pricing.settings.limits.body_bytes
     unknown = problems({404: "No such city is known here.", 422: "That is no city's name."})
     origin_ = Annotated[str, PathParameter(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
@@ -179,6 +182,17 @@ def peer_routes(gossip: Gossip) -> APIRouter:
     )
     async def readmit(origin: origin_) -> Response:
         await gossip.readmit(origin)
+        return await done()
+
+    @router.post(
+        "/{origin}/trust",
+        summary="Know a city by this key from now on: it was set up anew",
+        response_model=wire.State,
+        **_body(wire.TrustRequest, {"key": "00" * 32}, {404: "That is this city itself."}),
+    )
+    async def trust(origin: origin_, request: Request) -> Response:
+        asked = await read(request, wire.TrustRequest, most_bytes)
+        await gossip.trust(origin, bytes.fromhex(asked.key))
         return await done()
 
     return router
@@ -243,7 +257,7 @@ def admin_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
         "/leave", summary="Take part in gossip again", response_model=wire.State, responses=problems({})
     )
     async def join() -> Response:
-        gossip.join()
+        await gossip.join()
         return json_response(await state_of(pricing, gossip))
 
     for name in ("pin", "freeze"):

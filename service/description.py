@@ -27,6 +27,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     wire.PinRequest,
     wire.FreezeRequest,
     wire.TickRequest,
+    wire.TrustRequest,
     wire.Problem,
 )
 

@@ -140,7 +140,8 @@ class Gate:
         body = await read_body(scope, receive, await receive(), self._most_bytes)
         wanted = HEADER.encode()
         signature = next((value for name, value in scope["headers"] if name == wanted), b"").decode("latin-1")
-        answer, signed = await self.gossip.receive(body, signature)
+        machine = (scope.get("client") or ("",))[0]
+        answer, signed = await self.gossip.receive(body, signature, machine)
         headers = [(wanted, signed.encode())] if signed else []
         status = 204
         if answer is not None:

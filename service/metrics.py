@@ -12,6 +12,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from service.gossip.exchange import Gossip
+from service.gossip.view import peers_of
 from service.pricing import Pricing
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -131,7 +132,7 @@ class GossipCollector:
             "pricemesh_peer_weight", "How much a peer counts, mean over arms", labels=labels
         )
         status = GaugeMetricFamily("pricemesh_peer_status", "1 for its status", labels=[*labels, "status"])
-        for peer in self._gossip.peers():
+        for peer in peers_of(self._gossip):
             name = [self._city, peer["origin"] or peer["address"]]
             status.add_metric([*name, peer["status"]], 1.0)
             for family, value in ((version, peer["version"]), (age, peer["age_seconds"])):

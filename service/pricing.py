@@ -278,7 +278,7 @@ class Pricing:
         this moved that no later tick brings back is committed before anyone is told of it."""
         learner = self.learner
         folded = await asyncio.to_thread(learner.fold, *learner.gathered(self.settings.city, held))
-        learner.adopt(folded)
+        learner.adopt(folded)  # refused where a number in it is not finite: what counted before goes on
         memory = {name: value.tolist() for name, value in learner.memory().items()}
         kept: list[asyncio.Future[Any]] = []
         if learner.mixes:
@@ -298,8 +298,8 @@ class Pricing:
         """Whether all that ticks have moved is committed."""
         return self.mixes == self._mixed
 
-    def rejoin(self, held: Mapping[str, Summary]) -> None:
-        """After a restart: peers count as they did."""
+    def rejoin(self, held: Mapping[str, Summary]) -> bool:
+        """After a restart: peers count as they did. False when they do not, until the next absorb."""
         memory = dict(self.place.memory)
         origins = tuple(memory.pop("origins", ()))
         try:
@@ -308,6 +308,8 @@ class Pricing:
             self.learner.absorb_held(self.settings.city, held, again=True)
         except (BadSummary, ValueError) as fault:
             log.warning("peers count again with the next tick", extra={"fault": str(fault)})
+            return False
+        return True
 
     # Operators
 
@@ -319,16 +321,16 @@ class Pricing:
         arm = int(at[0])
         if not self._rails.allows(arm):
             raise ImpossiblePin(f"{price} is outside the guardrails' floor and ceiling")
-        await self._control("pin", {"arm": arm, "price": float(self.prices[arm]), "reason": reason})
+        await self.control("pin", {"arm": arm, "price": float(self.prices[arm]), "reason": reason})
 
     async def freeze(self, reason: str) -> None:
         """Keep feedback from now on without learning from it."""
-        await self._control("freeze", {"reason": reason})
+        await self.control("freeze", {"reason": reason})
 
     async def lift(self, name: str) -> None:
-        await self._control(name, None)
+        await self.control(name, None)
 
-    async def _control(self, name: str, value: dict[str, Any] | None) -> None:
+    async def control(self, name: str, value: dict[str, Any] | None) -> None:
         now = self._clock()
         await self.writer.submit(SetControl(name, None if value is None else json.dumps(value), now))
         if value is None:

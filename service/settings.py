@@ -117,6 +117,7 @@ class DatabaseSettings(Section):
 class FeedbackSettings(Section):
     window_seconds: float = Field(default=604_800.0, gt=0)
     default_reward: float | None = Field(default=None, ge=-1e12, le=1e12)
+    largest_reward: float = Field(default=1e12, gt=0, le=1e12)  # either way; also of what peers tell
 
 
 class GuardrailSettings(Section):
@@ -132,7 +133,7 @@ class GossipSettings(Section):
     secrets: tuple[str, ...] = ()  # id:secret each; the first signs, all verify
     discover: bool = False  # learn addresses from other cities
     address: str | None = None  # where other cities reach this one, told to those who discover
-    cities: tuple[str, ...] | None = None  # the only ones heard
+    cities: tuple[str, ...] = ()  # the only ones heard; none named: all
     most_cities: int = Field(default=256, ge=2, le=10_000)
     fan_out: int = Field(default=8, ge=1)
     timeout_seconds: float | None = Field(default=None, gt=0)  # for an answer; by default one interval
@@ -145,7 +146,7 @@ class GossipSettings(Section):
         """Variables may list values by comma."""
         if not isinstance(given, str):
             return given
-        return [item.strip() for item in given.split(",") if item.strip()]
+        return [item.strip() for item in given.split(",") if item.strip()] or ()
 
     @field_validator("peers")
     @classmethod
@@ -161,6 +162,9 @@ class GossipSettings(Section):
     @classmethod
     def _secret(cls, secrets: tuple[str, ...]) -> tuple[str, ...]:
         _ours(lambda: [parse_secret(text) for text in secrets])
+        ids = [text.partition(":")[0] for text in secrets]
+        if len(set(ids)) < len(ids):
+            raise ValueError("two secrets have the same id: the other cities could not tell them apart")
         return secrets
 
 
@@ -231,6 +235,7 @@ class Settings(Section):
             "shared": [[item.name, item.min, item.max] for item in self.features.space.shared],
             "policy": policy.name,
             "ridge": getattr(policy, "ridge", None),
+            "largest_reward": self.feedback.largest_reward,
             "group": self.gossip.group,
         }
 

@@ -42,9 +42,14 @@ class Keyring:
         expected = _mac(secret or b"nobody", f"POST /gossip {words}", body)
         if not hmac.compare_digest(mac.encode(), expected.encode()) or secret is None:
             raise NoKey("this gossip is not signed with a secret known here")
-        if not time.isdigit() or abs(now - int(time)) > SKEW_SECONDS:
+        if (
+            not (time.isascii() and time.isdecimal() and len(time) < 20)
+            or abs(now - int(time)) > SKEW_SECONDS
+        ):
             raise NoKey(f"signed more than {SKEW_SECONDS} s ago or ahead: set the clocks of both cities")
         self._forget(now)
+        if not 8 <= len(nonce) <= 32:
+            raise NoKey("a nonce has 8 to 32 characters")
         if nonce in self._seen:
             raise NoKey("this request was heard before")
         self._seen[nonce] = now + 2 * SKEW_SECONDS + 1

@@ -50,6 +50,10 @@ class TickRequest(Incoming):
     phase: Literal["exchange", "absorb", "both"] = "both"
 
 
+class TrustRequest(Incoming):
+    key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="As `gossip.key` in its own /state.")]
+
+
 class Ticked(BaseModel):
     ticks: int
     absorbed: bool
@@ -151,6 +155,7 @@ class PeerState(BaseModel):
     age_seconds: float | None = Field(description="Since it was last heard, or its newest letter came.")
     status: Literal["fresh", "relayed", "silent", "left", "quarantined", "dropped", "not reached"]
     reason: str | None
+    via: str | None = Field(description="Who brought what it is quarantined for.")
     weights: list[float] = Field(description="How much it counts, by arm.")
     bytes_in: int
     bytes_out: int
@@ -173,6 +178,7 @@ class GossipState(BaseModel):
     published_version: int | None = Field(description="What peers are told at most.")
     ticks: int
     left: bool
+    key: str = Field(description="The key this city's letters are sealed with.")
 
 
 class Control(BaseModel):

@@ -30,6 +30,11 @@ def upgrade() -> None:
         sa.Column("since", sa.Double, nullable=False),
     )
     op.create_table(
+        "trusted",
+        sa.Column("origin", sa.String(100), primary_key=True),
+        sa.Column("key", sa.LargeBinary, nullable=False),
+    )
+    op.create_table(
         "dropped",
         sa.Column("origin", sa.String(100), primary_key=True),
         sa.Column("since", sa.Double, nullable=False),
@@ -37,6 +42,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for table in ("dropped", "peers", "mesh", "letters"):
+    for table in ("dropped", "trusted", "peers", "mesh", "letters"):
         op.drop_table(table)
     op.drop_column("decisions", "told_by")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntFlag
 
 from service.errors import UnreadableBody
+from service.gossip.letters import Leave
 
 MAGIC = b"PMG1"
 Edition = tuple[int, int]  # epoch and version
@@ -34,7 +35,7 @@ class Message:
     digest: Digest | None = None
     address: str = ""
     book: tuple[str, ...] = ()
-    leaving: bool = False
+    leave: bytes = b""  # the sender's word that it goes
     discovers: bool = False  # the sender would like to know addresses
     letters: tuple[bytes, ...] = ()
 
@@ -43,7 +44,7 @@ class Message:
         flags |= Flag.DIGEST if self.digest is not None else 0
         flags |= Flag.ADDRESS if self.address else 0
         flags |= Flag.BOOK if self.book else 0
-        flags |= Flag.LEAVING if self.leaving else 0
+        flags |= Flag.LEAVING if self.leave else 0
         flags |= Flag.DISCOVERS if self.discovers else 0
         out = [MAGIC, bytes((flags,)), _text(self.sender), self.state]
         if self.digest is not None:
@@ -54,12 +55,14 @@ class Message:
             out.append(_text(self.address))
         if self.book:
             out += [_number(len(self.book)), *map(_text, self.book)]
+        out.append(self.leave)
         for letter in self.letters:
             out += [_number(len(letter)), letter]
         return b"".join(out)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Message":
+    def from_bytes(cls, data: bytes, most: int = 10_000) -> "Message":
+        """At most so many entries of each kind: whoever sends more is not heard to the end."""
         reader = _Reader(data)
         if reader.take(4) != MAGIC:
             raise reader.fault("not gossip of this format")
@@ -68,14 +71,18 @@ class Message:
         fingerprint, digest = b"", None
         if Flag.DIGEST in flags:
             fingerprint = reader.take(16)
-            digest = {reader.text(): (reader.number(), reader.number()) for _ in range(reader.number())}
+            entries = range(reader.count(most))
+            digest = {reader.text(): (reader.number(), reader.number()) for _ in entries}
         address = reader.text() if Flag.ADDRESS in flags else ""
-        book = tuple(reader.text() for _ in range(reader.number())) if Flag.BOOK in flags else ()
-        letters = []
+        book = tuple(reader.text() for _ in range(reader.count(most))) if Flag.BOOK in flags else ()
+        leave = reader.take(Leave.SIZE) if Flag.LEAVING in flags else b""
+        letters: list[bytes] = []
         while not reader.done:
+            if len(letters) >= most:
+                raise reader.fault(f"more than {most} letters")
             letters.append(reader.take(reader.number()))
-        leaving, discovers = Flag.LEAVING in flags, Flag.DISCOVERS in flags
-        return cls(sender, state, fingerprint, digest, address, book, leaving, discovers, tuple(letters))
+        discovers = Flag.DISCOVERS in flags
+        return cls(sender, state, fingerprint, digest, address, book, leave, discovers, tuple(letters))
 
 
 def state_of(fingerprint: bytes, digest: Digest) -> bytes:
@@ -122,6 +129,12 @@ class _Reader:
             if byte < 0x80:
                 return value
         raise self.fault("a number without end")
+
+    def count(self, most: int) -> int:
+        count = self.number()
+        if count > most:
+            raise self.fault(f"{count} entries where {most} are heard")
+        return count
 
     def text(self) -> str:
         length = self.number()

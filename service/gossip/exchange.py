@@ -5,20 +5,21 @@ peer that is slow, down or lying costs nobody but itself. What is taken has been
 """
 
 import asyncio
+import json
 import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 
-from service.addresses import checked_address, is_loopback
+from service.addresses import checked_address, is_loopback, may_be_called
 from service.core.summary import Summary
 from service.errors import (
     BadSummary,
@@ -27,20 +28,24 @@ from service.errors import (
     PricemeshError,
     StorageUnavailable,
     UnknownCity,
+    UnreadableBody,
 )
+from service.gossip.author import Author
 from service.gossip.envelope import Message
-from service.gossip.letters import Letter, Seal
-from service.gossip.node import Node, Refusal
-from service.gossip.peers import MISSES_UNTIL_SILENT, Book, Peer
+from service.gossip.letters import Leave, Letter
+from service.gossip.node import NAME, Node, Refusal
+from service.gossip.peers import Book, Peer
 from service.keys import Pace
 from service.pricing import Pricing
 from service.signing import HEADER, Keyring
-from service.store.operations import DropOrigin, KeepLetters, KeepMesh, KeepPeers
+from service.store.operations import DropOrigin, ForgetPeers, KeepLetters, KeepPeers, TrustKey
 
 log = logging.getLogger("pricemesh.gossip")
 
 MOST_TURNS = 4  # request and answer, until both hold the same
-PEER_FAULTS = (httpx.HTTPError, httpx.InvalidURL, PricemeshError, OSError)
+MOST_LEARNED = 64  # addresses taken from one message
+CALLS_FROM_A_MACHINE = 20  # times the rate of one city
+PEER_FAULTS = (httpx.HTTPError, httpx.InvalidURL, PricemeshError, OSError, TimeoutError)
 
 
 @dataclass
@@ -57,7 +62,6 @@ class Gossip:
         *,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         settings = pricing.settings
         self.pricing = pricing
@@ -65,111 +69,91 @@ class Gossip:
         self.city = settings.city
         self._clock = clock
         self._rng = rng or random.Random()
-        self._transport = transport
         self._keyring = Keyring(self.settings.secrets)
         self._unsigned = not self.settings.secrets and settings.security.api_keys_file is None
         self._timeout = self.settings.timeout_seconds or max(0.1, self.settings.interval_seconds)
         self._pace = Pace(self.settings.rate_per_second)
+        self._machine_pace = Pace(CALLS_FROM_A_MACHINE * self.settings.rate_per_second)
         self._most_bytes = settings.limits.body_bytes
+        self._most_entries = 2 * self.settings.most_cities + 16  # of a digest, a book, a bundle of letters
         self.shares = bool(pricing.learner.fields)
         self.node = Node(
             settings.city,
             settings.fingerprint,
             self._check,
-            cities=self.settings.cities,
+            cities=self.settings.cities or None,
             most_cities=self.settings.most_cities,
             most_bytes=self._most_bytes - 100_000,
         )
         self.book = Book(self.settings.address or "", self.settings.fan_out)
-        self._callers: dict[str, Peer] = {}  # cities that call and whose address is not known here
+        self.callers: dict[str, Peer] = {}  # cities that call and whose address is not known here
         self.quarantined: dict[str, Quarantine] = {}
         self.counts: Counter[tuple[str, str]] = Counter()  # (what, which): for the metrics
         self.ticks = 0
-        self._received_at: dict[str, float] = {}
-        self._absorbed: dict[str, float] = {}  # by origin, how much it had learned when last absorbed
-        self._published_at = 0.0
-        self._epoch = 1
-        self._seal: Seal | None = None
+        self.received_at: dict[str, float] = {}
+        self._absorbed: dict[str, tuple[int, float]] = {}  # by origin, what it had learned when last absorbed
+        self._author: Author | None = None
         self._http: httpx.AsyncClient | None = None
         self._task: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
-        self._publishing = asyncio.Lock()
+        self._taking = asyncio.Lock()
         self._absorbing = asyncio.Lock()
-        self.left = False
 
     # Start and end
 
     def open(self) -> None:
         """Go on with what the database holds; `Pricing.open` comes first."""
         place = self.pricing.place
-        self._epoch, self._seal = place.epoch, Seal(place.seed)
-        self.node.dropped = set(place.dropped)
+        self._author = Author(self.pricing, self.node, self._clock)
+        self.node.dropped, self.node.trusted = set(place.dropped), dict(place.trusted)
         self.book.add(self.settings.peers, configured=True)
         if self.settings.discover:
             self.book.add(place.peers, configured=False)
+        if not self.shares:
+            return
+        own = None
         for wire, received_at in place.letters:
             try:
                 letter = Letter.read(wire)
                 if letter.origin == self.city:
-                    self._go_on_from(letter)
+                    own = letter
                     continue
-                if letter.summary.fingerprint != self.node.fingerprint:
-                    raise BadSummary("it was made for other arms, shared features, policy or group")
+                self.node.admit(letter, self.node.held.get(letter.origin))
                 self._check(letter.summary)
             except BadSummary as fault:
                 log.warning("a letter kept here does not count any more", extra={"fault": str(fault)})
                 continue
             self.node.take([letter])
-            self._received_at[letter.origin] = received_at
-        if self.shares:
-            self.pricing.rejoin(self.node.summaries)
+            self.received_at[letter.origin] = received_at
+        if self.pricing.rejoin(self.node.summaries):
             self._absorbed = self._learned()
-            if self.city not in self.node.held:
-                self.node.take([self._own_letter()])
+        self._author.go_on_from(own, self._most_bytes - 100_000)
 
-    def _go_on_from(self, letter: Letter) -> None:
-        """With the letter last published, if it still says what this city knows; else under a new epoch,
-        for a version names one content."""
-        if not self.shares:
-            return
-        numbers = self.pricing.learner.numbers()
-        old = letter.summary
-        same = old.fingerprint == self.node.fingerprint and letter.key == self._seal_.key
-        if same and letter.edition == (self._epoch, self._version):
-            same = old.numbers.shape == numbers.shape and np.allclose(old.numbers, numbers, rtol=1e-6)
-            if same:
-                self.node.take([letter])
-        if not same or letter.edition > (self._epoch, self._version):
-            self._epoch = max(self._epoch, old.epoch) + 1
-            log.warning("what this city tells has changed: it goes on under epoch %d", self._epoch)
+    @property
+    def author(self) -> Author:
+        assert self._author is not None, "Gossip.open() comes first"
+        return self._author
+
+    @property
+    def left(self) -> bool:
+        return "left" in self.pricing.controls
 
     async def start(self) -> None:
-        if self._seal is None:
+        if self._author is None:
             await asyncio.to_thread(self.open)
-        limits = httpx.Limits(max_connections=64, max_keepalive_connections=32)
         self._http = httpx.AsyncClient(
             timeout=self._timeout,
-            limits=limits,
-            transport=self._transport,
+            limits=httpx.Limits(max_connections=64, max_keepalive_connections=32),
             follow_redirects=False,
             trust_env=False,
         )
         self._http.headers.clear()
         if self.shares:
-            await self._keep_place()
+            await self.author.keep()
             if not self.settings.lockstep:
                 self._task = asyncio.create_task(self._run(), name="gossip")
         elif self.settings.peers:
             log.warning("the policy shares nothing: peers are not called")
-
-    async def _keep_place(self) -> None:
-        """The epoch, and the letter it is published under."""
-        own = self.node.held[self.city]
-        try:
-            await self.pricing.writer.submit(KeepMesh(epoch=self._epoch))
-            await self.pricing.writer.submit(KeepLetters([(self.city, own.wire)], self._clock()))
-        except StorageUnavailable as fault:
-            log.warning("the place in the mesh is not kept yet", extra={"fault": str(fault)})
 
     async def stop(self) -> None:
         tasks = [*self._asking, *([self._task] if self._task else [])]
@@ -184,11 +168,9 @@ class Gossip:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self.settings.interval_seconds * self._rng.uniform(0.9, 1.1))
-            if self.left:
-                continue
             try:
                 await self.tick()
-            except StorageUnavailable as fault:
+            except (StorageUnavailable, BadSummary) as fault:
                 log.warning("tick put off", extra={"fault": str(fault)})
             except Exception:
                 log.exception("unforeseen, in a tick")
@@ -202,8 +184,9 @@ class Gossip:
     async def exchange(self) -> None:
         """With the peers whose turn it is; those that take longer than a tick finish by themselves."""
         self.ticks += 1
-        if self.book.peers:
-            await self._publish()
+        if self.left or not self.shares or not self.book.peers:
+            return
+        await self.author.publish()
         asking = {asyncio.create_task(self._ask(peer)) for peer in self.book.turn(self._rng)}
         self._asking |= asking
         for task in asking:
@@ -211,6 +194,7 @@ class Gossip:
         if asking:
             patience = None if self.settings.lockstep else self.settings.interval_seconds
             await asyncio.wait(asking, timeout=patience)
+        await self._forget_unreached()
 
     async def absorb(self, *, always: bool = False) -> bool:
         """Let what was heard count, if anyone has learned anything since."""
@@ -223,57 +207,13 @@ class Gossip:
             self.counts["absorbed", ""] += 1
             return True
 
-    def _learned(self) -> dict[str, float]:
+    def _learned(self) -> dict[str, tuple[int, float]]:
         layout = self.pricing.learner.layout
         return {
-            origin: float(layout.part("count", letter.summary.numbers).sum())
+            origin: (letter.summary.epoch, float(layout.part("count", letter.summary.numbers).sum()))
             for origin, letter in self.node.held.items()
             if origin != self.city
         }
-
-    # Own letter
-
-    @property
-    def _version(self) -> int:
-        return self.pricing.version + self.pricing.mixes
-
-    @property
-    def _seal_(self) -> Seal:
-        assert self._seal is not None, "Gossip.open() comes first"
-        return self._seal
-
-    def _own_letter(self) -> Letter:
-        numbers = self.pricing.learner.numbers()
-        summary = Summary.of(self.city, self._epoch, self._version, self.node.fingerprint, numbers)
-        return self._seal_.close(summary)
-
-    async def _publish(self) -> None:
-        """Tell all that is known now. Committed before it is told: after a crash the same version must not
-        name another content."""
-        async with self._publishing:
-            own = self.node.held.get(self.city)
-            if not self.shares or not self.pricing.settled:
-                return
-            if own is not None and own.edition == (self._epoch, self._version):
-                return
-            letter = self._own_letter()
-            await self.pricing.writer.submit(KeepLetters([(self.city, letter.wire)], self._clock()))
-            self.node.take([letter])
-            self._published_at = self._clock()
-
-    async def _renew(self, met: Letter) -> None:
-        """A letter of one's own, newer than all one remembers: this database is an older one than was
-        served before. What it knows goes on under a new epoch, in which it counts again."""
-        if met.summary.epoch < self._epoch:
-            return  # another peer has said so already
-        self._epoch = met.summary.epoch + 1
-        log.warning(
-            "other cities know a later state of this one: was it restored from a backup? "
-            "It goes on under epoch %d",
-            self._epoch,
-        )
-        await self.pricing.writer.submit(KeepMesh(epoch=self._epoch))
-        await self._publish()
 
     # Asking
 
@@ -282,7 +222,9 @@ class Gossip:
         try:
             async with asyncio.timeout(2 * self._timeout):
                 await self._converse(peer)
-        except (*PEER_FAULTS, TimeoutError) as fault:
+        except StorageUnavailable as fault:
+            log.warning("an exchange could not be kept", extra={"peer": peer.origin, "fault": str(fault)})
+        except PEER_FAULTS as fault:
             said = str(fault) or type(fault).__name__
             silent = peer.silent
             peer.missed(said)
@@ -299,42 +241,57 @@ class Gossip:
 
     async def _converse(self, peer: Peer) -> None:
         """Until both hold the same, or nothing more can be told."""
-        briefly = peer.agreed == self.node.state
+        briefly = peer.agreed == self.node.state and not self.left
         for _ in range(MOST_TURNS):
-            message = self._addressed(self.node.message(peer.known, briefly=briefly), briefly=briefly)
-            answer = await self._post(peer, message)
-            if answer is not None and answer.sender == self.city:
-                raise OtherMesh(f"{peer.address} is this city itself, or another of its name")
-            if answer is not None:
-                peer.origin = answer.sender
-            if answer is None or answer.state == self.node.state:
+            state = self.node.state
+            answer = await self._post(peer, self._composed(peer, peer.known, briefly=briefly))
+            if answer is None or answer.state == state:
+                if answer is not None:
+                    self._recognise(peer, answer)
                 peer.agreed, peer.known = self.node.state, self.node.digest
                 return
-            briefly = False
-            if answer.fingerprint != self.node.fingerprint:
+            peer.agreed = b""
+            self._recognise(peer, answer)
+            if answer.fingerprint != self.node.fingerprint or answer.digest is None:
                 raise OtherMesh(f"{answer.sender} has other arms, shared features, policy or group")
-            before = self.node.state
-            await self._take(answer)
+            refused = await self._take(answer)
             peer.known = answer.digest
             if answer.state == self.node.state:
                 peer.agreed = self.node.state
                 return
-            if self.node.state == before and not self.node.lacking(peer.known):
+            wanted = self.node.lacked(answer.digest) - refused
+            if not wanted and not self.node.lacking(peer.known, peer.sent_lately(self.ticks)):
                 return
+            briefly = False
 
-    def _addressed(self, message: Message, *, briefly: bool) -> Message:
+    def _recognise(self, peer: Peer, answer: Message) -> None:
+        if answer.sender == self.city:
+            raise OtherMesh(f"{peer.address} is this city itself, or another of its name")
+        peer.origin = answer.sender
+        peer.left = self._is_leaving(answer)
+
+    def _composed(self, peer: Peer, known: Any, *, briefly: bool) -> Message:
+        """What to tell a peer; the letters in it are remembered, so that one it does not take is not sent
+        to it again and again."""
         if briefly:
-            return message
-        return Message(
-            message.sender,
-            message.state,
-            message.fingerprint,
-            message.digest,
+            return self.node.message(None, briefly=True)
+        letters = self.node.lacking(known, peer.sent_lately(self.ticks))
+        peer.remember(letters, known, self.ticks)
+        return replace(
+            self.node.message(known, letters=letters),
             address=self.settings.address or "",
-            leaving=self.left,
+            leave=self._leave(),
             discovers=self.settings.discover,
-            letters=message.letters,
         )
+
+    def _leave(self) -> bytes:
+        return Leave.sign(self.author.seal, self.city, self._clock()) if self.left else b""
+
+    def _is_leaving(self, message: Message) -> bool:
+        letter = self.node.held.get(message.sender)
+        if not message.leave or letter is None:
+            return False
+        return Leave.holds(message.leave, letter, self._clock())
 
     async def _post(self, peer: Peer, message: Message) -> Message | None:
         """One request and its answer; None when both hold the same."""
@@ -349,30 +306,34 @@ class Gossip:
                 answer += chunk
                 if len(answer) > self._most_bytes:
                     raise OtherMesh(f"{peer.address} answers without end")
-        peer.bytes_out += len(body)
-        peer.bytes_in += len(answer)
-        self.counts["bytes", "out"] += len(body)
-        self.counts["bytes", "in"] += len(answer)
+        self._count(peer, len(answer), len(body))
         if got.status_code not in (200, 204):
-            said = bytes(answer[:300]).decode(errors="replace")
-            raise OtherMesh(f"{peer.address} answers {got.status_code}: {said}")
+            raise OtherMesh(f"{peer.address} answers {got.status_code}{_told(bytes(answer))}")
         if self._keyring.signs:
             self._keyring.verify_reply(headers[HEADER], got.headers.get(HEADER, ""), bytes(answer))
-        return None if got.status_code == 204 else Message.from_bytes(bytes(answer))
+        return None if got.status_code == 204 else Message.from_bytes(bytes(answer), self._most_entries)
+
+    def _count(self, peer: Peer, received: int, sent: int) -> None:
+        peer.bytes_in += received
+        peer.bytes_out += sent
+        self.counts["bytes", "in"] += received
+        self.counts["bytes", "out"] += sent
 
     # Being asked
 
-    async def receive(self, body: bytes, signature: str) -> tuple[bytes | None, str]:
+    async def receive(self, body: bytes, signature: str, machine: str) -> tuple[bytes | None, str]:
         """A peer's message; the answer (None: both hold the same) and its signature."""
         if not self.shares:
             raise OtherMesh(f"{self.city} runs a policy that shares nothing")
         if not self._keyring.signs and not self._unsigned:
             raise NotAllowed("this city takes no gossip: it has API keys, but no gossip.secrets")
+        self._machine_pace.take(machine)
         self._keyring.verify(signature, body, self._clock())
-        message = Message.from_bytes(body)
+        message = Message.from_bytes(body, self._most_entries)
         sender = message.sender
+        if not NAME.fullmatch(sender):
+            raise UnreadableBody([("", "its sender has no city's name")])
         self._pace.take(sender)
-        self.counts["bytes", "in"] += len(body)
         if sender == self.city:
             raise OtherMesh(f"two cities are called {sender}: every city needs a name of its own")
         if sender in self.node.dropped:
@@ -380,115 +341,139 @@ class Gossip:
         if message.digest is not None and message.fingerprint != self.node.fingerprint:
             raise OtherMesh(f"{self.city} has {self.pricing.settings.common}: yours differs")
         peer = await self._meet(message)
-        if self.settings.lockstep or self._clock() - self._published_at > self.settings.interval_seconds / 2:
-            await self._publish()
+        due = self._clock() - self.author.published_at > self.settings.interval_seconds / 2
+        if self.settings.lockstep or due:
+            await self.author.publish()
         await self._take(message)
-        reply = self.node.reply(message)
+        answer = self._answer(peer, message)
+        self._count(peer, len(body), len(answer or b""))
+        signed = self._keyring.sign_reply(signature, answer or b"") if self._keyring.signs else ""
+        return answer, signed
+
+    def _answer(self, peer: Peer, message: Message) -> bytes | None:
+        letters: list[Letter] = []
+        if message.digest is not None:
+            letters = self.node.lacking(message.digest, peer.sent_lately(self.ticks))
+            peer.remember(letters, message.digest, self.ticks)
+        reply = self.node.reply(message, letters)
         if message.state == self.node.state:
             peer.agreed, peer.known = self.node.state, self.node.digest
         elif message.digest is not None:
             peer.known = {**message.digest, **self.node.digest}  # once it has taken what it lacks
-        if reply is not None and message.discovers and message.digest is not None:
-            reply = Message(
-                reply.sender,
-                reply.state,
-                reply.fingerprint,
-                reply.digest,
-                address=self.settings.address or "",
-                book=tuple(sorted(set(self.book.peers) - {message.address})),
-                letters=reply.letters,
-            )
-        answer = None if reply is None else reply.to_bytes()
-        self.counts["bytes", "out"] += len(answer or b"")
-        peer.bytes_in += len(body)
-        peer.bytes_out += len(answer or b"")
-        signed = self._keyring.sign_reply(signature, answer or b"") if self._keyring.signs else ""
-        return answer, signed
+        if self.left and reply is None:
+            reply = self.node.message(None, briefly=True)
+        if reply is None:
+            return None
+        book: tuple[str, ...] = ()
+        if message.discovers and reply.digest is not None:
+            book = tuple(sorted(set(self.book.peers) - {message.address}))[:MOST_LEARNED]
+        return replace(reply, leave=self._leave(), book=book).to_bytes()
 
     async def _meet(self, message: Message) -> Peer:
         """The peer that this message comes from."""
         await self._learn_addresses([message.address] if message.address else [])
         peer = self.book.of(message.sender) or self.book.peers.get(message.address)
         if peer is None:
-            if len(self._callers) >= 2 * self.settings.most_cities:
-                self._callers.clear()
-            peer = self._callers.setdefault(message.sender, Peer(""))
+            if len(self.callers) >= 2 * self.settings.most_cities:
+                self.callers.clear()
+            peer = self.callers.setdefault(message.sender, Peer(""))
         peer.origin = peer.origin or message.sender
         peer.reached(self._clock())
-        if message.leaving:
-            peer.left = True
+        leaving = self._is_leaving(message)
+        if leaving and not peer.left:
             log.info("a peer has left", extra={"peer": peer.origin})
+        peer.left = leaving
         return peer
 
     # Taking in
 
-    async def _take(self, message: Message) -> None:
-        """Check, keep, then count."""
+    async def _take(self, message: Message) -> set[str]:
+        """Check, keep, then count; whose letters were refused. One message at a time, so that nothing older
+        is kept after something newer."""
         if message.book:
             await self._learn_addresses(message.book)
         if not message.letters:
-            return
-        sifted = await asyncio.to_thread(self.node.sift, message.letters)
-        for refusal in sifted.refused:
-            self._refused(refusal, message.sender)
-        if sifted.fresh:
-            now = self._clock()
-            kept = [(letter.origin, letter.wire) for letter in sifted.fresh]
-            await self.pricing.writer.submit(KeepLetters(kept, now))
-            self.node.take(sifted.fresh)
-            self.counts["letters", "taken"] += len(kept)
-            for letter in sifted.fresh:
-                self._received_at[letter.origin] = now
-                if self.quarantined.pop(letter.origin, None):
-                    log.info("no longer quarantined", extra={"peer": letter.origin})
+            return set()
+        async with self._taking:
+            sifted = await asyncio.to_thread(self.node.sift, message.letters)
+            for refusal in sifted.refused:
+                self._refused(refusal, message.sender)
+            if sifted.fresh:
+                now = self._clock()
+                kept = [(letter.origin, letter.wire) for letter in sifted.fresh]
+                await self.pricing.writer.submit(KeepLetters(kept, now))
+                self.node.take(sifted.fresh)
+                self.counts["letters", "taken"] += len(kept)
+                for letter in sifted.fresh:
+                    self.received_at[letter.origin] = now
+                    if self.quarantined.pop(letter.origin, None):
+                        log.info("no longer quarantined", extra={"peer": letter.origin})
         if sifted.own is not None:
-            await self._renew(sifted.own)
+            await self.author.renew(sifted.own)
+        return {refusal.origin for refusal in sifted.refused}
 
     def _refused(self, refusal: Refusal, sender: str) -> None:
-        origin = refusal.origin or sender
+        """Whoever could have made it is to blame: its origin if the seal is its own, else who brought it."""
         self.counts["letters", "refused"] += 1
-        known = self.quarantined.get(origin)
-        if known is None or known.reason != refusal.reason:
-            if origin == self.city:
-                log.error("letters in this city's name are not its own", extra={"fault": refusal.reason})
-            else:
-                log.warning("quarantined", extra={"peer": origin, "reason": refusal.reason, "via": sender})
-            if len(self.quarantined) < 2 * self.settings.most_cities:
-                self.quarantined[origin] = Quarantine(refusal.reason, self._clock(), sender)
+        if refusal.origin == self.city:
+            log.error(
+                "letters in this city's name are sealed with another key: if its database was set up anew, "
+                "its peers have to trust its new key",
+                extra={"via": sender, "fault": refusal.reason},
+            )
+        blamed, reason = refusal.origin, refusal.reason
+        if not refusal.sealed and refusal.origin != sender:
+            blamed, reason = sender, f"it brought a letter of {refusal.origin or 'nobody'}: {reason}"
+        known = self.quarantined.get(blamed)
+        if known is None or known.reason != reason:
+            log.warning("quarantined", extra={"peer": blamed, "reason": reason, "via": sender})
+            if known is not None or len(self.quarantined) < 2 * self.settings.most_cities:
+                self.quarantined[blamed] = Quarantine(reason, self._clock(), sender)
 
     def _check(self, summary: Summary) -> None:
         """Whether an honest city could have made it."""
-        learner = self.pricing.learner
+        learner, settings = self.pricing.learner, self.pricing.settings
         numbers = summary.numbers
         if numbers.size != learner.layout.size:
             raise BadSummary(f"it has {numbers.size} numbers, a summary here has {learner.layout.size}")
         if not np.isfinite(numbers).all():
             raise BadSummary("it has numbers that are not finite")
-        learner.check(learner.layout.unpack(numbers), summary.version, self.pricing.settings.longest_square)
+        parts = learner.layout.unpack(numbers)
+        learner.check(parts, summary.version, settings.longest_square, settings.feedback.largest_reward)
 
-    async def _learn_addresses(self, addresses: Any) -> None:
+    # Addresses
+
+    async def _learn_addresses(self, addresses: Iterable[str]) -> None:
         """From a signed peer, where this city discovers; among unsigned ones only on this machine."""
         if not self.settings.discover:
             return
-        good = []
-        for address in addresses:
+        good: list[str] = []
+        for address in list(addresses)[:MOST_LEARNED]:
             with suppress(ValueError):
                 checked = checked_address(address)
-                if self._keyring.signs or is_loopback(urlsplit(checked).hostname or ""):
+                host = urlsplit(checked).hostname or ""
+                if may_be_called(host) if self._keyring.signs else is_loopback(host):
                     good.append(checked)
-        room = self.settings.most_cities - len(self.book.peers)
-        fresh = [address for address in good if address not in self.book.peers][: max(0, room)]
+        room = max(0, self.settings.most_cities - len(self.book.peers))
+        fresh = [address for address in good if address not in self.book.peers][:room]
         fresh = [peer.address for peer in self.book.add(fresh, configured=False)]
         if fresh:
             log.info("addresses learned", extra={"addresses": fresh})
             await self.pricing.writer.submit(KeepPeers(fresh, self._clock()))
 
+    async def _forget_unreached(self) -> None:
+        """Addresses that others told and where nobody ever answered make room."""
+        gone = self.book.forget_unreached()
+        if gone:
+            log.info("addresses forgotten", extra={"addresses": gone})
+            await self.pricing.writer.submit(ForgetPeers(gone))
+
     # Operators
 
     async def drop(self, origin: str) -> None:
         """What this city told is subtracted, and nothing is heard of it any more."""
-        if origin == self.city or (origin not in self.node.held and self.book.of(origin) is None):
-            raise UnknownCity(f"no city {origin!r} is known here")
+        if origin == self.city:
+            raise UnknownCity("a city cannot drop itself: POST /admin/leave lets it leave the mesh")
         await self.pricing.writer.submit(DropOrigin(origin, self._clock()))
         self.node.drop(origin)
         self.quarantined.pop(origin, None)
@@ -500,76 +485,35 @@ class Gossip:
         await self.pricing.writer.submit(DropOrigin(origin, self._clock(), readmitted=True))
         self.node.readmit(origin)
 
+    async def trust(self, origin: str, key: bytes) -> None:
+        """Know this city by this key from now on: it was set up anew."""
+        if origin == self.city:
+            raise UnknownCity("a city's own key is in its database")
+        await self.pricing.writer.submit(TrustKey(origin, key))
+        self.node.trust(origin, key)
+        self.quarantined.pop(origin, None)
+        await self.absorb()
+
     async def leave(self) -> int:
         """Tell the peers that this city goes, and call nobody any more; how many have heard it."""
-        await self._publish()
-        self.left = True
+        if self.shares:
+            await self.author.publish()
+        await self.pricing.control("left", {})
         peers = [peer for peer in self.book.peers.values() if not peer.left]
-        for peer in peers:
-            peer.agreed = b""  # so that the message is no brief one
         await asyncio.gather(*(self._ask(peer) for peer in peers))
         return sum(not peer.misses for peer in peers)
 
-    def join(self) -> None:
-        self.left = False
-
-    # Reading
-
-    def peers(self) -> list[dict[str, Any]]:
-        """Every city known, whether heard, relayed, refused or dropped."""
-        now, rows = self._clock(), []
-        by_origin = self._callers | {peer.origin: peer for peer in self.book.peers.values() if peer.origin}
-        names = set(self.node.held) | set(by_origin) | set(self.quarantined) | self.node.dropped
-        for origin in sorted(names - {self.city}):
-            letter, peer = self.node.held.get(origin), by_origin.get(origin)
-            heard = max(self._received_at.get(origin, 0.0), (peer.heard_at if peer else None) or 0.0)
-            rows.append(
-                {
-                    "origin": origin,
-                    "address": (peer.address or None) if peer else None,
-                    "epoch": letter.summary.epoch if letter else None,
-                    "version": letter.summary.version if letter else None,
-                    "age_seconds": round(now - heard, 3) if heard else None,
-                    "status": self._status(origin, peer),
-                    "reason": self._reason(origin, peer),
-                    "weights": self.pricing.learner.weights_of(origin) if letter else [],
-                    "bytes_in": peer.bytes_in if peer else 0,
-                    "bytes_out": peer.bytes_out if peer else 0,
-                }
-            )
+    async def join(self) -> None:
+        await self.pricing.lift("left")
         for peer in self.book.peers.values():
-            if not peer.origin:
-                status = "silent" if peer.silent else "not reached"
-                rows.append(
-                    {
-                        **dict.fromkeys(("epoch", "version", "age_seconds")),
-                        "origin": None,
-                        "address": peer.address,
-                        "status": status,
-                        "reason": peer.fault or None,
-                        "weights": [],
-                        "bytes_in": peer.bytes_in,
-                        "bytes_out": peer.bytes_out,
-                    }
-                )
-        return rows
+            peer.agreed = b""
 
-    def _status(self, origin: str, peer: Peer | None) -> str:
-        if origin in self.node.dropped:
-            return "dropped"
-        if origin in self.quarantined:
-            return "quarantined"
-        if peer is None:
-            return "relayed"
-        missed = (
-            not peer.address
-            and not self.settings.lockstep
-            and self._clock() - (peer.heard_at or 0)
-            > ((MISSES_UNTIL_SILENT + 1) * self.settings.interval_seconds)
-        )
-        return "left" if peer.left else "silent" if peer.silent or missed else "fresh"
 
-    def _reason(self, origin: str, peer: Peer | None) -> str | None:
-        if origin in self.quarantined:
-            return self.quarantined[origin].reason
-        return (peer.fault or None) if peer else None
+def _told(answer: bytes) -> str:
+    """What a city says of its refusal; other servers' words are nobody's business."""
+    try:
+        problem = json.loads(answer)
+        ours = problem["type"].startswith("urn:pricemesh:")
+        return f": {problem['detail'][:300]}" if ours else ""
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""

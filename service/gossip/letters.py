@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from service.core.summary import Summary
 from service.errors import BadSummary
+from service.signing import SKEW_SECONDS
 
 _KEY, _SIGNATURE = 32, 64
 
@@ -63,4 +64,33 @@ class Seal:
         self.key = self._private.public_key().public_bytes_raw()
 
     def close(self, summary: Summary) -> Letter:
-        return Letter(summary, self.key, self._private.sign(summary.to_bytes()))
+        return Letter(summary, self.key, self.sign(summary.to_bytes()))
+
+    def sign(self, message: bytes) -> bytes:
+        return self._private.sign(message)
+
+
+class Leave:
+    """A city's word that it goes: the time, signed with its own key, so that nobody can send it away."""
+
+    SIZE = 8 + _SIGNATURE
+
+    @staticmethod
+    def _message(city: str, at: int) -> bytes:
+        return f"{city} leaves at {at}".encode()
+
+    @classmethod
+    def sign(cls, seal: Seal, city: str, now: float) -> bytes:
+        return int(now).to_bytes(8, "big") + seal.sign(cls._message(city, int(now)))
+
+    @classmethod
+    def holds(cls, leave: bytes, letter: Letter, now: float) -> bool:
+        at = int.from_bytes(leave[:8], "big")
+        if abs(now - at) > SKEW_SECONDS:
+            return False
+        try:
+            key = Ed25519PublicKey.from_public_bytes(letter.key)
+            key.verify(leave[8:], cls._message(letter.origin, at))
+        except (InvalidSignature, ValueError):
+            return False
+        return True

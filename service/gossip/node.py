@@ -13,8 +13,12 @@ from service.errors import BadSummary
 from service.gossip.envelope import UNWANTED, Digest, Edition, Message, state_of
 from service.gossip.letters import Letter
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LAST_VERSION = 1 << 62
+MOST_REFUSED = 8  # in one message; after that the rest is not looked at
+
+
+Sent = tuple[str, Edition, Edition | None]  # origin, edition, and what the receiver held of it then
 
 
 class Refusal(NamedTuple):
@@ -22,6 +26,7 @@ class Refusal(NamedTuple):
 
     origin: str
     reason: str
+    sealed: bool  # whether its origin's own seal is on it
 
 
 class Sifted(NamedTuple):
@@ -49,6 +54,7 @@ class Node:
         self._most_bytes = most_bytes
         self.held: dict[str, Letter] = {}
         self.dropped: set[str] = set()
+        self.trusted: dict[str, bytes] = {}  # keys that an operator has named
         self._state: bytes | None = None
 
     # What is held
@@ -83,6 +89,13 @@ class Node:
         self.dropped.discard(origin)
         self._state = None
 
+    def trust(self, origin: str, key: bytes) -> None:
+        """Know a city by this key; what it told under another counts no more."""
+        self.trusted[origin] = key
+        if origin in self.held and self.held[origin].key != key:
+            self.held = {other: letter for other, letter in self.held.items() if other != origin}
+        self.readmit(origin)
+
     # An exchange
 
     def message(
@@ -96,18 +109,16 @@ class Node:
         wires = tuple(letter.wire for letter in sent)
         return Message(self.origin, self.state, self.fingerprint, self.digest, letters=wires)
 
-    def reply(self, heard: Message) -> Message | None:
-        """To a message whose letters have been taken. When both hold the same, nothing to a brief one, and
-        to another briefly who says so."""
+    def reply(self, heard: Message, letters: Iterable[Letter]) -> Message | None:
+        """To a message whose letters have been taken, with those that its sender lacks. When both hold the
+        same, nothing to a brief one, and to another briefly who says so."""
         if heard.state == self.state:
             return None if heard.digest is None else self.message(None, briefly=True)
-        if heard.digest is None:
-            return self.message(None, letters=())
-        return self.message(heard.digest)
+        return self.message(heard.digest, letters=letters)
 
-    def lacking(self, digest: Digest | None) -> list[Letter]:
-        """The letters that a holder of `digest` has not, or has older; one's own first. Of a stranger
-        nothing is known, and it gets one's own only."""
+    def lacking(self, digest: Digest | None, but: Collection[Sent] = ()) -> list[Letter]:
+        """The letters that a holder of `digest` has not, or has older, save those in `but`; one's own
+        first. Of a stranger nothing is known, and it gets one's own only."""
         if digest is None:
             return [self.held[self.origin]] if self.origin in self.held else []
         letters: list[Letter] = []
@@ -117,29 +128,46 @@ class Node:
             there = digest.get(origin, (0, -1))
             if there == UNWANTED or there >= letter.edition:
                 continue
+            if (origin, letter.edition, digest.get(origin)) in but:
+                continue
             size += len(letter.wire) + 4
             if letters and size > self._most_bytes:
                 break
             letters.append(letter)
         return letters
 
+    def lacked(self, digest: Digest) -> set[str]:
+        """Of which origins a holder of `digest` has what this city has not, or has older."""
+        own = self.digest
+        newer = {origin for origin, edition in digest.items() if edition > own.get(origin, (0, -1))}
+        return newer - self.dropped
+
     def sift(self, wires: Iterable[bytes]) -> Sifted:
         """Which of the letters received may count; everything is checked before it does."""
         fresh: dict[str, Letter] = {}
-        refused, own = [], None
+        refused: list[Refusal] = []
+        own = None
         for wire in wires:
             origin = ""
+            if len(refused) >= MOST_REFUSED:
+                break
+            sealed = False
             try:
                 letter = Letter.read(wire)
                 origin = letter.origin
                 if origin in self.dropped:
                     continue
                 newest = fresh.get(origin) or self.held.get(origin)
+                self._recognise(letter, newest)
                 if newest is not None and letter.order <= newest.order:
                     continue
-                self._vet(letter, newest, len(fresh))
+                letter.verify()
+                sealed = True
+                self.admit(letter, newest, len(fresh))
+                if origin != self.origin:
+                    self._check(letter.summary)
             except BadSummary as fault:
-                refused.append(Refusal(origin, str(fault)))
+                refused.append(Refusal(origin, str(fault), sealed))
                 continue
             if origin == self.origin:
                 own = letter
@@ -147,20 +175,26 @@ class Node:
                 fresh[origin] = letter
         return Sifted(list(fresh.values()), refused, own)
 
-    def _vet(self, letter: Letter, newest: Letter | None, incoming: int) -> None:
+    def _recognise(self, letter: Letter, newest: Letter | None) -> None:
+        """By the key its origin is known by."""
+        origin = letter.origin
+        known = self.trusted.get(origin) or (newest.key if newest is not None else letter.key)
+        if letter.key != known:
+            raise BadSummary(
+                "it is sealed with another key than the one this city is known by. If it was set up anew, "
+                f"let every city trust its key: POST /peers/{origin}/trust (its own GET /state shows it)"
+            )
+
+    def admit(self, letter: Letter, newest: Letter | None, incoming: int = 0) -> None:
+        """Whether letters of this kind are taken at all; BadSummary says why not."""
         origin, summary = letter.origin, letter.summary
-        if not _NAME.fullmatch(origin):
+        if not NAME.fullmatch(origin):
             raise BadSummary(f"{origin!r:.50} is no city's name")
         if self._cities is not None and origin not in self._cities and origin != self.origin:
             raise BadSummary("it is not among the cities that gossip.cities admits")
-        if newest is None and len(self.held) + incoming >= self._most_cities:
+        if newest is None and origin != self.origin and len(self.held) + incoming >= self._most_cities:
             raise BadSummary(f"too many cities: gossip.most_cities admits {self._most_cities}")
         if not 0 < summary.epoch < LAST_VERSION or summary.version >= LAST_VERSION:
             raise BadSummary("its epoch or version is none that a city could have reached")
         if summary.fingerprint != self.fingerprint:
             raise BadSummary("it was made for other arms, shared features, policy or group")
-        if newest is not None and letter.key != newest.key:
-            raise BadSummary("it is sealed with another key than the one this city is known by")
-        letter.verify()
-        if origin != self.origin:
-            self._check(summary)

@@ -1,13 +1,17 @@
 """Who the other cities are, where they are reached, and how it went: counts and times, no sockets."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from service.gossip.envelope import Digest
+from service.gossip.letters import Letter
+from service.gossip.node import Sent
 
 MISSES_UNTIL_SILENT = 3
 LONGEST_BACKOFF = 32  # ticks
+TICKS_UNTIL_SENT_AGAIN = 8
+MISSES_UNTIL_FORGOTTEN = 6  # of an address that others told and where nobody ever answered
 
 
 @dataclass
@@ -27,17 +31,29 @@ class Peer:
     bytes_in: int = 0
     bytes_out: int = 0
     fault: str = ""
+    _sent: dict[Sent, int] = field(default_factory=dict)
 
     def reached(self, now: float) -> None:
         self.misses = self.wait_ticks = 0
         self.heard_at = now
-        self.left = False
         self.fault = ""
 
     def missed(self, fault: str) -> None:
         self.misses += 1
         self.wait_ticks = min(LONGEST_BACKOFF, 2 ** min(self.misses - 1, 10))
         self.fault = fault
+
+    def remember(self, letters: Iterable[Letter], there: Digest | None, tick: int) -> None:
+        """That it was sent these letters when it held what `there` says."""
+        if there is not None:
+            self._sent |= {
+                (letter.origin, letter.edition, there.get(letter.origin)): tick for letter in letters
+            }
+
+    def sent_lately(self, tick: int) -> Collection[Sent]:
+        """What it was sent and, if it holds what it held then, did not take: worth another try only later."""
+        self._sent = {sent: at for sent, at in self._sent.items() if tick - at < TICKS_UNTIL_SENT_AGAIN}
+        return self._sent
 
     @property
     def silent(self) -> bool:
@@ -60,6 +76,16 @@ class Book:
                 self.peers[address] = Peer(address, configured)
                 fresh.append(self.peers[address])
         return fresh
+
+    def forget_unreached(self) -> list[str]:
+        gone = [
+            peer.address
+            for peer in self.peers.values()
+            if not peer.configured and peer.heard_at is None and peer.misses >= MISSES_UNTIL_FORGOTTEN
+        ]
+        for address in gone:
+            del self.peers[address]
+        return gone
 
     def of(self, origin: str) -> Peer | None:
         return next((peer for peer in self.peers.values() if peer.origin == origin), None)

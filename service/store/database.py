@@ -28,7 +28,7 @@ from service.store import schema
 from service.store.faults import reason
 from service.store.operations import Lesson, Operation
 from service.store.reads import Reader, lessons_since
-from service.store.tables import city, controls, dropped, learner, letters, mesh, peers
+from service.store.tables import city, controls, dropped, learner, letters, mesh, peers, trusted
 from service.store.writes import carry_out
 
 MOST_IN_DOUBT = 10_000  # more lessons than one commit can hold
@@ -52,6 +52,7 @@ class Place(NamedTuple):
     memory: dict[str, Any]
     letters: list[tuple[bytes, float]]  # with when they were received
     peers: list[str]
+    trusted: dict[str, bytes]
     dropped: list[str]
 
 
@@ -197,6 +198,7 @@ class Database:
             memory=json.loads(row.memory),
             letters=[(kept.letter, kept.received_at) for kept in connection.execute(select(letters))],
             peers=list(connection.scalars(select(peers.c.address))),
+            trusted={row.origin: bytes(row.key) for row in connection.execute(select(trusted))},
             dropped=list(connection.scalars(select(dropped.c.origin))),
         )
 

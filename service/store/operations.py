@@ -132,6 +132,21 @@ class KeepPeers:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetPeers:
+    addresses: Sequence[str]
+    size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TrustKey:
+    """Know a city by this key, and hold nothing it told under another."""
+
+    origin: str
+    key: bytes
+    size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class DropOrigin:
     """Hold nothing of this city any more; or, `readmitted`, hear it again."""
 
@@ -142,15 +157,17 @@ class DropOrigin:
 
 
 Operation = (
-    KeepLetters
-    | KeepMesh
-    | KeepPeers
-    | DropOrigin
-    | KeepDecisions
+    KeepDecisions
     | KeepFeedback
     | CloseWindow
     | SetControl
     | KeepSnapshot
+    | KeepLetters
+    | KeepMesh
+    | KeepPeers
+    | ForgetPeers
+    | TrustKey
+    | DropOrigin
 )
 
 

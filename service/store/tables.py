@@ -113,6 +113,13 @@ peers = Table(
     Column("since", Double, nullable=False),
 )
 
+trusted = Table(
+    "trusted",
+    metadata,
+    Column("origin", String(100), primary_key=True),
+    Column("key", LargeBinary, nullable=False),
+)
+
 dropped = Table(
     "dropped",
     metadata,

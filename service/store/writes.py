@@ -13,6 +13,7 @@ from service.store.operations import (
     DropOrigin,
     FeedbackResult,
     FeedbackStatus,
+    ForgetPeers,
     KeepDecisions,
     KeepFeedback,
     KeepLetters,
@@ -22,8 +23,20 @@ from service.store.operations import (
     Lesson,
     Operation,
     SetControl,
+    TrustKey,
 )
-from service.store.tables import city, controls, decisions, dropped, feedback, learner, letters, mesh, peers
+from service.store.tables import (
+    city,
+    controls,
+    decisions,
+    dropped,
+    feedback,
+    learner,
+    letters,
+    mesh,
+    peers,
+    trusted,
+)
 
 ROWS_IN_A_STATEMENT = 50
 
@@ -80,6 +93,12 @@ def carry_out(connection: Connection, operations: Sequence[Operation], version: 
                 connection.execute(mesh.update().values(**values))
             case KeepPeers(addresses, at):
                 _replace(connection, peers.c.address, [{"address": each, "since": at} for each in addresses])
+            case ForgetPeers(addresses):
+                connection.execute(peers.delete().where(peers.c.address.in_(addresses)))
+            case TrustKey(origin, key):
+                for table in (letters, dropped):
+                    connection.execute(table.delete().where(table.c.origin == origin))
+                _replace(connection, trusted.c.origin, [{"origin": origin, "key": key}])
             case DropOrigin(origin, at, readmitted):
                 for table in (letters, dropped):
                     connection.execute(table.delete().where(table.c.origin == origin))

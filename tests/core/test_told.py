@@ -135,7 +135,7 @@ LONGEST = 9.0  # squared length of the contexts below
 def test_an_honest_summary_passes_its_checks(name: str) -> None:
     for seed in range(5):
         learner = taught(name, seed, rounds=40 * seed)
-        learner.check(learner.layout.unpack(learner.numbers()), 40 * seed, LONGEST)
+        learner.check(learner.layout.unpack(learner.numbers()), 40 * seed, LONGEST, 100.0)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,6 @@ def test_an_honest_summary_passes_its_checks(name: str) -> None:
 def test_a_summary_that_no_honest_city_could_have_made_is_refused(name: str, field: str, lie) -> None:  # type: ignore[no-untyped-def]
     learner = taught(name, 1)
     parts = learner.layout.unpack(learner.numbers())
-    learner.check(parts, 60, LONGEST)
+    learner.check(parts, 60, LONGEST, 100.0)
     with pytest.raises(BadSummary):
-        learner.check(parts | {field: lie(parts[field])}, 60, LONGEST)
+        learner.check(parts | {field: lie(parts[field])}, 60, LONGEST, 100.0)

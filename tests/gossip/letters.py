@@ -46,7 +46,7 @@ def check(summary: Summary) -> None:
     reader = make_policy("netpool").learner(SHAPE)
     if summary.numbers.size != reader.layout.size or not np.isfinite(summary.numbers).all():
         raise BadSummary("numbers")
-    reader.check(reader.layout.unpack(summary.numbers), summary.version, 3.0)
+    reader.check(reader.layout.unpack(summary.numbers), summary.version, 3.0, 100.0)
 
 
 def node(origin: str, lessons: int = 0) -> Node:
@@ -63,7 +63,7 @@ def exchange(one: Node, other: Node) -> None:
     for _ in range(4):
         asked = Message.from_bytes(one.message(known).to_bytes())
         other.take(other.sift(asked.letters).fresh)
-        reply = other.reply(asked)
+        reply = other.reply(asked, other.lacking(asked.digest))
         if reply is None:
             return
         heard = Message.from_bytes(reply.to_bytes())

@@ -172,7 +172,7 @@ def test_a_message_survives_the_wire() -> None:
         lisbon.digest,
         "http://a:1",
         ("http://b:2",),
-        True,
+        bytes(72),
         True,
         tuple(each.wire for each in lisbon.held.values()),
     )

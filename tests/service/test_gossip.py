@@ -4,8 +4,10 @@ import http.server
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,11 +15,14 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
+from service.app import create_app
 from service.core.policies import Shape, make_policy
 from service.core.summary import Summary
+from service.errors import NotStarted, StorageUnavailable
 from service.gossip.envelope import Message
-from service.gossip.letters import Letter, Seal
+from service.gossip.letters import Leave, Letter, Seal
 from service.signing import HEADER, Keyring
 from service.sim.demo import free_ports
 from service.sim.mesh import Mesh
@@ -177,8 +182,9 @@ def test_a_dropped_city_is_subtracted_exactly_and_not_heard_again(start_cities: 
     tick(cities)  # lisbon would relay it, porto itself calls
     assert "porto" not in faro.app.gossip.node.held
     np.testing.assert_array_equal(faro.pricing.learner.score(x), spared.score(x))
-    assert faro.http.delete("/peers/nowhere").status_code == 404
     assert faro.http.delete("/peers/faro").status_code == 404
+    assert faro.http.delete("/peers/liar").status_code == 200  # before it was ever heard
+    assert faro.peers()["liar"]["status"] == "dropped"
     assert faro.http.post("/peers/porto/readmit").status_code == 200
     tick(cities)
     assert faro.app.gossip.node.held["porto"].edition == (1, 30)
@@ -423,7 +429,8 @@ def test_lies_are_refused_named_and_cost_nothing(start_cities: Start) -> None:
         assert faro.peers()["liar"]["status"] == "quarantined"
     # Another city's origin, newer than any it has told itself: the seal is not that city's.
     assert tell(faro, liar_letter(faro, "porto", 20, true, epoch=9)).status_code == 200
-    assert "another key" in faro.peers()["porto"]["reason"]
+    assert "another key" in faro.peers()["liar"]["reason"]  # who brought it is to blame
+    assert faro.peers()["porto"]["status"] == "fresh"
     assert faro.app.gossip.node.held["porto"].edition == (1, 20)
     # An old version of another city, faithfully relayed, changes nothing.
     assert tell(faro, porto.app.gossip.node.held["porto"].wire).status_code == 200
@@ -440,9 +447,8 @@ def test_lies_are_refused_named_and_cost_nothing(start_cities: Start) -> None:
     assert 'pricemesh_peer_status{city="faro",peer="liar",status="quarantined"} 1.0' in text
     assert 'pricemesh_gossip_letters_total{city="faro",outcome="refused"}' in text
     # Honest again: out of quarantine at once.
-    teach(porto, 1, seed=3)
-    tick(cities)
-    assert faro.peers()["porto"]["status"] == "fresh"
+    assert tell(faro, liar_letter(faro, "liar", 20, true)).status_code == 200
+    assert faro.peers()["liar"]["status"] == "fresh"
 
 
 def test_a_city_that_talks_too_fast_is_told_to_slow_down(start_cities: Start) -> None:
@@ -499,3 +505,216 @@ def serve_bytes() -> Iterator[Callable[[bytes], str]]:
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+POISON = {
+    "netpool": {"response": 1e160, "noise": 1e300},
+    "netlinucb": {"theta": 1e308},
+    "netsgducb": {"theta": 1e308, "accumulator": 5e-324},
+}
+
+
+@pytest.mark.parametrize(("policy", "field"), [(name, field) for name in POISON for field in POISON[name]])
+def test_no_letter_can_make_a_price_fail(start_cities: Start, policy: str, field: str) -> None:
+    """Numbers that are finite, and would not be once they are squared or added up."""
+    cities = start_cities("faro", "porto", policy={"name": policy}, gossip={"secrets": SECRETS})
+    faro, porto = cities
+    for city in cities:
+        teach(city, 20)
+    tick(cities)
+    layout = faro.pricing.learner.layout
+    parts = layout.unpack(porto.app.gossip.node.held["porto"].summary.numbers.copy())
+    parts[field] = np.full_like(parts[field], POISON[policy][field])
+    assert tell(faro, liar_letter(faro, "liar", 20, layout.pack(parts))).status_code == 200
+    assert faro.peers()["liar"]["status"] == "quarantined"
+    tick(cities)
+    assert np.isfinite(faro.price()["radius"])
+
+
+def test_a_quiet_city_that_nobody_calls_still_hears_all(tmp_path: Path) -> None:
+    """A hub that calls nobody, and two that call it: what one learns reaches the other."""
+    port = free_ports(1)[0]
+    hub, *spokes = cities = [
+        RunningCity(
+            settings_for(
+                f"sqlite:///{tmp_path}/{name}.db",
+                city=name,
+                gossip={"lockstep": True, "peers": [] if name == "hub" else [f"http://127.0.0.1:{port}"]},
+            ),
+            port if name == "hub" else 0,
+        )
+        for name in ("hub", "left", "right")
+    ]
+    try:
+        for _ in range(3):
+            tick(cities)
+        teach(spokes[0], 10)
+        teach(hub, 5)
+        for _ in range(2):
+            tick(cities)
+        assert spokes[1].app.gossip.node.held["left"].edition == (1, 10)
+        assert spokes[1].app.gossip.node.held["hub"].edition == (1, 5)
+        assert held(hub) == held(spokes[0]) == held(spokes[1])
+    finally:
+        for city in cities:
+            city.stop()
+
+
+def test_cities_that_are_not_admitted_any_more_are_forgotten_at_the_start(start_cities: Start) -> None:
+    cities = start_cities()
+    for city in cities:
+        teach(city, 5)
+    tick(cities)
+    faro = cities[0]
+    faro.stop()
+    gossip = faro.pricing.settings.gossip.model_copy(update={"cities": ("faro", "lisbon")})
+    again = RunningCity(faro.pricing.settings.model_copy(update={"gossip": gossip}))
+    assert set(held(again)) == {"faro", "lisbon"}
+    assert again.pricing.learner.told.origins == ("lisbon",)
+    again.stop()
+
+
+def test_a_letter_that_is_not_taken_is_not_sent_again_and_again(start_cities: Start) -> None:
+    lisbon, porto = start_cities("lisbon", "porto")
+    (faro,) = start_cities("faro", gossip={"peers": [lisbon.url], "cities": ["lisbon"]})
+    for city in (lisbon, porto, faro):
+        teach(city, 5)
+    for _ in range(4):
+        tick([lisbon, porto, faro])
+    assert "porto" in lisbon.app.gossip.node.held
+    assert "porto" not in faro.app.gossip.node.held
+    assert faro.app.gossip.counts["letters", "refused"] == 1
+
+
+def test_a_city_set_up_anew_is_heard_once_its_key_is_trusted(start_cities: Start, tmp_path: Path) -> None:
+    cities = start_cities()
+    faro, lisbon, porto = cities
+    for city in cities:
+        teach(city, 10)
+    tick(cities)
+    port = int(porto.url.rpartition(":")[2])
+    porto.stop()
+    for end in ("", "-wal", "-shm"):
+        (tmp_path / f"porto.db{end}").unlink(missing_ok=True)
+    anew = RunningCity(porto.pricing.settings, port)
+    try:
+        teach(anew, 3)
+        tick([faro, lisbon, anew])
+        assert faro.peers()["porto"]["status"] == "quarantined"
+        assert "/peers/porto/trust" in faro.peers()["porto"]["reason"]
+        assert faro.app.gossip.node.held["porto"].edition == (1, 10)
+        key = anew.http.get("/state").json()["gossip"]["key"]
+        for city in (faro, lisbon):
+            assert city.http.post("/peers/porto/trust", json={"key": key}).status_code == 200
+        assert faro.http.post("/peers/porto/trust", json={"key": "short"}).status_code == 422
+        for _ in range(2):
+            tick([faro, lisbon, anew])
+        assert faro.app.gossip.node.held["porto"].edition == (1, 3)
+        assert held(faro) == held(lisbon) == held(anew)
+    finally:
+        anew.stop()
+
+
+def test_nobody_can_send_another_city_away(start_cities: Start) -> None:
+    faro, lisbon, _ = cities = start_cities(gossip={"secrets": SECRETS})
+    tick(cities)
+    seal = Seal(b"liar".ljust(32, b"."))
+    leave = Leave.sign(seal, "lisbon", time.time())
+    message = Message("lisbon", bytes(16), faro.app.gossip.node.fingerprint, {}, leave=leave).to_bytes()
+    signed = {HEADER: Keyring(SECRETS).sign(message, time.time())}
+    assert faro.http.post("/gossip", content=message, headers=signed).status_code == 200
+    assert faro.peers()["lisbon"]["status"] == "fresh"
+    assert lisbon.http.post("/admin/leave").json() == {"told": 2}
+    faro.tick()  # asks nobody who has left
+    assert faro.peers()["lisbon"]["status"] == "left"
+    lisbon.stop()
+    again = RunningCity(lisbon.pricing.settings, int(lisbon.url.rpartition(":")[2]))
+    try:
+        assert again.http.get("/state").json()["gossip"]["left"] is True  # across a restart
+        tick([again])
+        assert faro.peers()["lisbon"]["status"] == "left"
+        assert again.http.delete("/admin/leave").status_code == 200
+        tick([again])
+        assert faro.peers()["lisbon"]["status"] == "fresh"
+    finally:
+        again.stop()
+
+
+@pytest.mark.parametrize("kind", ["digest", "letters", "book"])
+def test_a_message_without_end_is_not_heard_to_the_end(start_cities: Start, kind: str) -> None:
+    (faro,) = start_cities("faro")
+    message = Message("liar", bytes(16), faro.app.gossip.node.fingerprint, {})
+    if kind == "digest":
+        message = replace(message, digest={f"c{i}": (1, 1) for i in range(2000)})
+    elif kind == "letters":
+        message = replace(message, letters=(b"",) * 2000)
+    else:
+        message = replace(message, book=("http://x",) * 2000)
+    answer = faro.http.post("/gossip", content=message.to_bytes())
+    assert answer.status_code == 422
+    assert "528" in answer.text
+    few = replace(message, digest={}, book=(), letters=(b"",) * 500)
+    assert faro.http.post("/gossip", content=few.to_bytes()).status_code == 200
+    assert faro.app.gossip.counts["letters", "refused"] == 8
+
+
+def test_ones_own_full_disk_is_not_the_peers_fault(
+    start_cities: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cities = faro, lisbon = start_cities("faro", "lisbon")
+    tick(cities)
+    teach(lisbon, 5)
+
+    def full(*_: Any) -> Any:
+        raise StorageUnavailable("disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(faro.pricing.database, "commit", full)
+        faro.tick("exchange")
+    assert faro.peers()["lisbon"]["status"] == "fresh"
+    assert faro.app.gossip.book.peers[lisbon.url].misses == 0
+    for _ in range(9):
+        tick([faro, lisbon])
+    assert faro.app.gossip.node.held["lisbon"].edition == (1, 5)
+
+
+def test_what_was_learned_under_a_new_epoch_counts_though_it_is_as_much(start_cities: Start) -> None:
+    (faro,) = start_cities("faro", gossip={"lockstep": False, "interval_seconds": 1000.0})
+    gossip = faro.app.gossip
+    seal = Seal(b"porto".ljust(32, b"."))
+    for epoch in (1, 2):
+        other = make_policy("netpool").learner(Shape(5, 3, 2))
+        other.learn(np.full(5, 0.1 * epoch), 0, 1.0)
+        summary = Summary.of("porto", epoch, 1, gossip.node.fingerprint, other.numbers())
+        letters = (seal.close(summary).wire,)
+        message = Message("porto", bytes(16), gossip.node.fingerprint, {}, letters=letters)
+        assert faro.http.post("/gossip", content=message.to_bytes()).status_code == 200
+        assert faro.http.post("/admin/tick", json={"phase": "absorb"}).json()["absorbed"] is True
+
+
+def test_settings_that_cannot_work_are_refused_at_the_start(tmp_path: Path) -> None:
+    big = settings_for(
+        f"sqlite:///{tmp_path}/big.db",
+        arms={"prices": [float(k) for k in range(1, 51)]},
+        features={"shared": [f"c{i}" for i in range(150)], "local": []},
+    )
+    app = create_app(big)
+    app.pricing.open()
+    with pytest.raises(NotStarted, match=r"limits\.body_bytes"):
+        app.gossip.open()
+    app.pricing.database.close()
+    with pytest.raises(ValidationError, match="same id"):
+        settings_for("sqlite:///x.db", gossip={"secrets": ["k1:" + "a" * 40, "k1:" + "b" * 40]})
+
+
+def test_a_peer_cannot_send_a_city_to_where_machines_keep_their_secrets(start_cities: Start) -> None:
+    (faro,) = start_cities("faro", gossip={"discover": True, "secrets": SECRETS})
+    book = ("http://169.254.169.254", "http://0.0.0.0:80", "http://224.0.0.1", "http://10.1.2.3:8000")
+    message = Message("porto", bytes(16), faro.app.gossip.node.fingerprint, {}, "http://127.0.0.1:9", book)
+    signed = {HEADER: Keyring(SECRETS).sign(message.to_bytes(), time.time())}
+    assert faro.http.post("/gossip", content=message.to_bytes(), headers=signed).status_code == 200
+    assert set(faro.app.gossip.book.peers) == {"http://127.0.0.1:9", "http://10.1.2.3:8000"}
+    faro.app.gossip.book.peers["http://10.1.2.3:8000"].misses = 6
+    faro.app.gossip.book.peers["http://10.1.2.3:8000"].wait_ticks = 10
+    faro.tick()
+    assert set(faro.app.gossip.book.peers) == {"http://127.0.0.1:9"}

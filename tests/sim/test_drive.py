@@ -206,7 +206,7 @@ def test_what_cannot_be_driven_says_why(tmp_path: Path) -> None:
         world_for([other], "market")
     for wrong in ({"lose": 2.0}, {"duplicate": -1.0}, {"rates": (0.0,)}, {"concurrency": 0}):
         with pytest.raises(InvalidParameter):
-            Plan(**wrong)  # type: ignore[arg-type]
+            Plan(**wrong)
     for city in cities:
         city.stop()
     with pytest.raises(CallFailed, match="http"):

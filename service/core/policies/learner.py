@@ -106,12 +106,12 @@ class Learner:
                 estimate[rows], radius[rows] = self._parts(x[rows], arm)
         return estimate, radius
 
-    def check(self, parts: Parts, version: int, longest_square: float) -> None:
+    def check(self, parts: Parts, version: int, longest_square: float, largest_reward: float) -> None:
         """Refuse a peer's summary that no honest city could have made: shared contexts there have at most
-        the squared length `longest_square`."""
+        the squared length `longest_square`, rewards at most the size `largest_reward`."""
         counts = parts["count"]
         refuse_if(not (counts >= 0).all() or (counts != np.round(counts)).any(), "counts are whole numbers")
-        self._check(parts, version, longest_square)
+        self._check(parts, version, longest_square, largest_reward)
 
     def weights_of(self, origin: str) -> list[float]:
         """How much this city's peer counted at the last absorb, by arm; nothing if it was not there."""
@@ -171,7 +171,7 @@ class Learner:
     def _parts(self, x: Array, arm: int) -> tuple[Array, Array]:
         raise NotImplementedError
 
-    def _check(self, parts: Parts, version: int, longest_square: float) -> None:
+    def _check(self, parts: Parts, version: int, longest_square: float, largest_reward: float) -> None:
         raise NotImplementedError
 
     def _per_city(self, folded: Array) -> Array:
@@ -182,6 +182,20 @@ class Learner:
 def refuse_if(wrong: object, said: str) -> None:
     if wrong:
         raise BadSummary(said)
+
+
+def refuse_beyond(size: Array, most: Array, said: str) -> None:
+    refuse_if(not (size <= most * (1 + 1e-9) + 1e-9).all(), said)
+
+
+def refuse_infinite(*folded: Array) -> None:
+    """Of numbers that are each within bounds, a sum can still overflow."""
+    refuse_if(not all(np.isfinite(part).all() for part in folded), "peers' numbers overflow when added up")
+
+
+def largest(vectors: Array) -> Array:
+    sizes: Array = np.abs(vectors).max(axis=-1)
+    return sizes
 
 
 def spectrum_of(matrices: Array) -> Array:

@@ -11,7 +11,14 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from service.core.arrays import Array, one_of
-from service.core.policies.learner import RidgeParameters, Shape, refuse_if, spectrum_of
+from service.core.policies.learner import (
+    RidgeParameters,
+    Shape,
+    largest,
+    refuse_beyond,
+    refuse_if,
+    spectrum_of,
+)
 from service.core.policies.weighted import Folded, WeightedLearner, WeightedParameters
 from service.core.ridge import Index, Ridge
 from service.core.summary import Field, Parts
@@ -94,7 +101,7 @@ class NetLinUcbLearner(WeightedLearner):
         variance = np.vecdot(x @ self.covariance[arm], x)
         return self._parts_by(x, arm, self.policy.alpha, self.policy.alpha * np.sqrt(variance))
 
-    def _check(self, parts: Parts, version: int, longest_square: float) -> None:
+    def _check(self, parts: Parts, version: int, longest_square: float, largest_reward: float) -> None:
         counts = parts["count"]
         refuse_if(counts.sum() != version, f"counts add up to {counts.sum():g}, its version is {version}")
         values = spectrum_of(parts["covariance"])
@@ -102,6 +109,9 @@ class NetLinUcbLearner(WeightedLearner):
         slack = 1e-9 / self.policy.ridge
         refuse_if((values[..., 0] < least - slack).any(), "surer than its counts allow, or not positive")
         refuse_if((values[..., -1] > 1.0 / self.policy.ridge + slack).any(), "less sure than before any data")
+        # theta = V X'r, and V X' has singular values s / (s^2 + ridge) of at most 1 / (2 sqrt ridge).
+        reach = np.sqrt(counts) * largest_reward / (2.0 * np.sqrt(self.policy.ridge))
+        refuse_beyond(largest(parts["theta"]), reach, "an estimate beyond what rewards allow")
         self._check_context(parts, longest_square)
 
     def _believe(self, at: Index) -> None:

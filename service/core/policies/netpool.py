@@ -11,7 +11,16 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from service.core.arrays import Array, not_negative, one_of
-from service.core.policies.learner import Learner, RidgeParameters, Shape, refuse_if, spectrum_of
+from service.core.policies.learner import (
+    Learner,
+    RidgeParameters,
+    Shape,
+    largest,
+    refuse_beyond,
+    refuse_if,
+    refuse_infinite,
+    spectrum_of,
+)
 from service.core.pooling import Evidence, Pooled, pool
 from service.core.ridge import Index, Ridge, Tallies
 from service.core.summary import Field, Parts
@@ -109,6 +118,7 @@ class NetPoolLearner(Learner):
 
     def adopt(self, folded: Folded) -> None:
         pooled = folded.pooled
+        refuse_infinite(pooled.information, pooled.response)
         self._pool(self._per_city(pooled.information), self._per_city(pooled.response))
         self.heterogeneity = pooled.heterogeneity
         self.origins, self.told, self._shrink = folded.origins, folded.told, folded.shrink
@@ -123,10 +133,15 @@ class NetPoolLearner(Learner):
         radius = np.sqrt(np.maximum(np.vecdot(x, z), 1e-300))
         return estimate, self.policy.alpha * squared / radius[:, None]
 
-    def _check(self, parts: Parts, version: int, longest_square: float) -> None:
+    def _check(self, parts: Parts, version: int, longest_square: float, largest_reward: float) -> None:
         counts, information = parts["count"], parts["information"]
         refuse_if(counts.sum() != version, f"counts add up to {counts.sum():g}, its version is {version}")
         refuse_if((parts["noise"] < 0).any(), "noise is negative")
+        most_noise = np.full_like(counts, largest_reward**2)
+        refuse_beyond(parts["noise"], most_noise, "more noise than rewards allow")
+        # |h| = |X'M r| with M a projection, or less.
+        reach = counts * largest_reward * np.sqrt(longest_square)
+        refuse_beyond(largest(parts["response"]), reach, "a response beyond what rewards allow")
         values = spectrum_of(information)
         most = counts * longest_square
         slack = 1e-9 * np.maximum(most, 1.0)

@@ -10,12 +10,15 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from service.core.arrays import Array, fraction, one_of, positive
-from service.core.policies.learner import Shape, refuse_if
+from service.core.policies.learner import Shape, largest, refuse_beyond, refuse_if
 from service.core.policies.weighted import Folded, WeightedLearner, WeightedParameters
 from service.core.ridge import Index
 from service.core.sgd import Sgd
 from service.core.summary import Field, Parts
 from service.core.ucb import Score, score_diagonal
+
+# Steps of gradient descent overshoot; this far beyond the largest reward no honest city's parameters lie.
+BEYOND_REWARDS = 1000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +111,16 @@ class NetSgdUcbLearner(WeightedLearner):
         variance = (x * x) @ self.variances[arm]
         return self._parts_by(x, arm, self.policy.alpha, self.policy.alpha * np.sqrt(variance))
 
-    def _check(self, parts: Parts, version: int, longest_square: float) -> None:
+    def _check(self, parts: Parts, version: int, longest_square: float, largest_reward: float) -> None:
         counts = parts["count"]
         refuse_if(counts.sum() > version, f"counts add up to {counts.sum():g}, its version is {version}")
-        refuse_if(not (parts["accumulator"] > 0).all(), "an accumulator is not positive")
+        least = 1.0 if self.policy.accumulator == "sum" else 1e-12
+        refuse_if(not (parts["accumulator"] >= least).all(), f"an accumulator below {least:g}")
+        refuse_beyond(
+            largest(parts["theta"]),
+            np.full_like(counts, BEYOND_REWARDS * largest_reward),
+            "parameters beyond what rewards allow",
+        )
         self._check_context(parts, longest_square)
 
     def _believe(self, at: Index) -> None:

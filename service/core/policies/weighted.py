@@ -12,7 +12,7 @@ import numpy as np
 
 from service.core import weights as omega
 from service.core.arrays import Array, fraction
-from service.core.policies.learner import Learner, Shape, refuse_if
+from service.core.policies.learner import Learner, Shape, refuse_if, refuse_infinite
 from service.core.summary import Parts
 from service.core.told import Told
 from service.core.weights import Weighting
@@ -85,6 +85,7 @@ class WeightedLearner(Learner):
         )
 
     def adopt(self, folded: Folded) -> None:
+        refuse_infinite(folded.weights, folded.theta, folded.variance)
         self.weights, self.told = folded.weights, folded.told
         if folded.origins is not None:
             self.origins = folded.origins
