@@ -9,8 +9,8 @@ BIN := $(VENV)/bin
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.ready ## a short simulation: every policy in the paper's world, and its table
-	$(BIN)/pricemesh simulate --rounds 400 --seeds 5 --plot demo.png
+demo: $(VENV)/.ready ## four real cities learn together, beside the same four alone (45 seconds)
+	$(BIN)/pricemesh demo
 
 test: check pytest ## everything that must hold: style, types, layers, tests
 

@@ -47,6 +47,8 @@ def describe(app: FastAPI, settings: Settings, traffic: Traffic) -> dict[str, An
         } | document["paths"]
         document["paths"]["/gossip"] = {"post": _gossip()}
         _name_features(schemas["PriceRequest"], settings)
+        most = settings.feedback.largest_reward
+        schemas["FeedbackRequest"]["properties"]["reward"] |= {"minimum": -most, "maximum": most}
         schemas["PriceBatch"]["properties"]["requests"]["maxItems"] = settings.limits.batch_size
         schemas["FeedbackBatch"]["properties"]["items"]["maxItems"] = settings.limits.batch_size
         components = document.setdefault("components", {})

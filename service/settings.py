@@ -119,6 +119,12 @@ class FeedbackSettings(Section):
     default_reward: float | None = Field(default=None, ge=-1e12, le=1e12)
     largest_reward: float = Field(default=1e12, gt=0, le=1e12)  # either way; also of what peers tell
 
+    @model_validator(mode="after")
+    def _default_allowed(self) -> "FeedbackSettings":
+        if self.default_reward is not None and abs(self.default_reward) > self.largest_reward:
+            raise ValueError("default_reward is beyond largest_reward")
+        return self
+
 
 class GuardrailSettings(Section):
     floor: float | None = None

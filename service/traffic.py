@@ -37,6 +37,7 @@ class Traffic:
         self._pricing = pricing
         self._answers = Answers(pricing.settings)
         self._most_bytes = pricing.settings.limits.body_bytes
+        self._largest_reward = pricing.settings.feedback.largest_reward
         self._most_items = pricing.settings.limits.batch_size
         declined = {
             404: "There is no such decision.",
@@ -93,6 +94,7 @@ class Traffic:
         return {"decisions": [self._answers.decision(row) for row in rows]}
 
     async def _feedback(self, given: wire.FeedbackRequest) -> dict[str, Any]:
+        self._check_reward(given.reward, "reward")
         (result,) = await self._pricing.feedback([(given.decision_id, given.reward)])
         fault = feedback_fault(given.decision_id, result)
         if fault is not None:
@@ -106,9 +108,15 @@ class Traffic:
 
     async def _feedbacks(self, given: wire.FeedbackBatch) -> dict[str, Any]:
         self._check_size(len(given.items), "items")
+        for i, item in enumerate(given.items):
+            self._check_reward(item.reward, f"items.{i}.reward")
         results = await self._pricing.feedback([(item.decision_id, item.reward) for item in given.items])
         pairs = zip(given.items, results, strict=True)
         return {"outcomes": [feedback_outcome(item.decision_id, result) for item, result in pairs]}
+
+    def _check_reward(self, reward: float, field: str) -> None:
+        if abs(reward) > self._largest_reward:
+            raise UnreadableBody([(field, f"at most {self._largest_reward:g} either way, not {reward:g}")])
 
     def _check_size(self, size: int, field: str) -> None:
         if size > self._most_items:

@@ -205,3 +205,14 @@ def test_one_id_twice_in_a_batch_is_one_decision(start: Callable[..., RunningCit
         assert given[0] == given[1]
     assert city.state()["decisions"] == 2
     assert sum(city.pricing.decided) == 2
+
+
+def test_a_reward_beyond_what_the_city_allows_is_refused(start: Callable[..., RunningCity]) -> None:
+    city = start(feedback={"largest_reward": 2.0})
+    made = city.price()["decision_id"]
+    assert city.feedback(made, 2.5).status_code == 422
+    items = [{"decision_id": made, "reward": 1.0}, {"decision_id": made, "reward": -3.0}]
+    refused = city.http.post("/feedback/batch", json={"items": items})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "items.1.reward")
+    assert city.state()["version"] == 0
+    assert city.feedback(made, -2.0).json()["learned"] is True
