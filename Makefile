@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check pytest soak bench bench-http bench-gossip bench-growth regret liars format clean
+.PHONY: help demo test check pytest soak bench bench-http bench-gossip bench-driver bench-growth regret liars format clean
 
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ bench-http: $(VENV)/.ready ## /price and /feedback against an empty FastAPI endp
 
 bench-gossip: $(VENV)/.ready ## bytes, absorbing, and what a tick does to /price (needs wrk)
 	$(BIN)/python -m benchmarks.gossip
+
+bench-driver: $(VENV)/.ready ## the simulator client against wrk and h2load (needs both)
+	$(BIN)/python -m benchmarks.driver
 
 bench-growth: $(VENV)/.ready ## the cost of a million decisions (ten minutes, needs wrk)
 	$(BIN)/python -m benchmarks.growth

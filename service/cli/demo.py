@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from service.cli.simulate import WorldName
-from service.cli.terminal import notes, results
+from service.cli.terminal import notes, results, run_quickly
 from service.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def demo(
     processes = CityProcesses(folder)
     plan = Plan(seed=seed, rates=(rate,), seconds=seconds)
     try:
-        together, alone = asyncio.run(_show(processes, folder, cities, policy, world, plan))
+        together, alone = run_quickly(_show(processes, folder, cities, policy, world, plan))
     finally:
         processes.stop()
         if keep:

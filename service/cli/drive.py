@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from service.cli.simulate import WorldName
-from service.cli.terminal import check_writable, notes, output, results
+from service.cli.terminal import check_writable, notes, output, results, run_quickly
 from service.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ def drive(
     delay: Annotated[
         str, typer.Option(help="Feedback comes late: 5s (exponential, mean), or up to 1000 (decisions).")
     ] = "0",
+    feedback: Annotated[
+        bool, typer.Option("--feedback/--no-feedback", help="Post rewards, or only ask for prices.")
+    ] = True,
     lose: Annotated[float, typer.Option(metavar="SHARE", help="Feedback that never comes.")] = 0.0,
     duplicate: Annotated[float, typer.Option(metavar="SHARE", help="Feedback that comes twice.")] = 0.0,
     drift_at: Annotated[
@@ -105,6 +108,7 @@ def drive(
         lose=lose,
         duplicate=duplicate,
         drift_at=drift_at,
+        learn=feedback,
     )
     with ExitStack() as stack:
         decided = None
@@ -112,9 +116,9 @@ def drive(
             writer = csv.writer(stack.enter_context(output(csv_)))
             writer.writerow(ROW_NAMES)
             decided = writer.writerow
-        driven = asyncio.run(_run(urls, world.value, plan, key, heterogeneity, decided))
+        driven = run_quickly(_run(urls, world.value, plan, key, heterogeneity, decided))
     tallies = driven.tallies
-    own = asyncio.run(_own_cost()) if own_cost else None
+    own = run_quickly(own_rate()) if own_cost else None
     console = results(stderr="-" in (csv_, json_))
     took = driven.seconds
     console.print(table(tallies, took))
@@ -170,26 +174,28 @@ async def _run(
     return driven
 
 
-async def _own_cost(seconds: float = 2.0) -> float:
+async def own_rate(url: str | None = None, seconds: float = 2.0) -> float:
     """Calls a second that this client reaches where nothing is done."""
     from service.sim.caller import Caller
     from service.sim.idle import idle_endpoint
 
-    with idle_endpoint() as url:
-        caller = Caller(url)
-        ends = time.perf_counter() + seconds
-        body = json.dumps({"shared": {f"feature{i}": 0.5 for i in range(20)}}).encode()
+    if url is None:
+        with idle_endpoint() as own:
+            return await own_rate(own, seconds)
+    caller = Caller(url)
+    ends = time.perf_counter() + seconds
+    body = json.dumps({"shared": {f"feature{i}": 0.5 for i in range(20)}}).encode()
 
-        async def ask() -> int:
-            calls = 0
-            while time.perf_counter() < ends:
-                _, answer = await caller.call("POST", "/price", body)
-                json.loads(answer)
-                calls += 1
-            return calls
+    async def ask() -> int:
+        calls = 0
+        while time.perf_counter() < ends:
+            _, answer = await caller.call("POST", "/price", body)
+            json.loads(answer)
+            calls += 1
+        return calls
 
-        made = sum(await asyncio.gather(*(ask() for _ in range(32))))
-        caller.close()
+    made = sum(await asyncio.gather(*(ask() for _ in range(32))))
+    caller.close()
     return made / seconds
 
 

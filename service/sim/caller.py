@@ -5,6 +5,7 @@ A general client costs several times what the service itself does, and would mea
 
 import asyncio
 from collections import deque
+from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -29,8 +30,7 @@ class _Connection(asyncio.Protocol):
         self.usable = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         try:

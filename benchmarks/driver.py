@@ -1,0 +1,134 @@
+"""What the simulator client itself costs, and whether it tells the truth: `make bench-driver`.
+
+Its calls a second against an endpoint that does nothing, beside wrk's on the same core; and the p99 it
+sees at half of a city's capacity, beside that of h2load at the same rate.
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.http import LOAD_CORE, SERVER_CORE, city_command, city_environment, context, lua, process, wrk
+from service.sim.idle import idle_endpoint
+
+SECONDS, REPETITIONS, PORT = 6, 5, 8921
+
+
+def rates(script: Path) -> tuple[float, float]:
+    """Of this client and of wrk, one after the other on the same core; the endpoint has the other."""
+    os.sched_setaffinity(0, {int(SERVER_CORE)})
+    try:
+        with idle_endpoint() as url:
+            code = (
+                "from service.cli.drive import own_rate; from service.cli.terminal import run_quickly; "
+                f"print(run_quickly(own_rate({url!r})))"
+            )
+            run = subprocess.run(
+                ["taskset", "-c", LOAD_CORE, sys.executable, "-c", code],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            return float(run.stdout), wrk(int(url.rpartition(":")[2]), "/price", script)
+    finally:
+        os.sched_setaffinity(0, {int(SERVER_CORE), int(LOAD_CORE)})
+
+
+def driven_p99(rate: float) -> float:
+    run = subprocess.run(
+        [
+            *(
+                "taskset",
+                "-c",
+                LOAD_CORE,
+                sys.executable,
+                "-m",
+                "service",
+                "drive",
+                f"http://127.0.0.1:{PORT}",
+            ),
+            *("--rate", f"{rate:.0f}", "--seconds", str(SECONDS), "--no-feedback", "--json", "-"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(json.loads(run.stdout)["cities"][0]["price_milliseconds"]["p99"])
+
+
+def h2load_p99(rate: float, folder: Path, body: Path) -> float:
+    """Many connections, each at its part of the rate; every answer's time from its log."""
+    log = folder / "h2load.log"
+    log.unlink(missing_ok=True)
+    subprocess.run(
+        [
+            *("taskset", "-c", LOAD_CORE, "h2load", "--h1", "-c64", "-t1", f"--rps={rate / 64:.2f}"),
+            *(f"--duration={SECONDS}", f"--data={body}", f"--log-file={log}"),
+            *("-H", "content-type: application/json", f"http://127.0.0.1:{PORT}/price"),
+        ],
+        capture_output=True,
+        check=True,
+    )
+    rows = [line.split("\t") for line in log.read_text().splitlines()]
+    times = [int(took) / 1000 for _, status, took in rows if status == "200"]
+    assert len(times) > rate, "h2load saw too few answers"
+    return float(np.percentile(times, 99))
+
+
+def main() -> None:
+    missing = [name for name in ("wrk", "taskset", "h2load") if not shutil.which(name)]
+    if missing:
+        raise SystemExit(f"needs {', '.join(missing)}: apt-get install wrk util-linux nghttp2-client")
+    folder = Path(tempfile.mkdtemp(prefix="pricemesh-driver-"))
+    script = lua(folder, "price", [json.dumps(context(random.Random(i))) for i in range(200)])
+    body = folder / "body.json"
+    body.write_text(json.dumps(context(random.Random(1))))
+    own, others, mine, theirs = [], [], [], []
+    for _ in range(REPETITIONS):
+        reached = rates(script)
+        own.append(reached[0])
+        others.append(reached[1])
+    env = city_environment(f"sqlite:///{folder}/city.db")
+    with process(city_command(PORT), env, folder, PORT):
+        capacity = median(wrk(PORT, "/price", script) for _ in range(2))
+        with ThreadPoolExecutor(2) as pool:
+            for _ in range(REPETITIONS):
+                # At once, each at a quarter of what the city can do: both meet the same pauses of the disk.
+                seen = (
+                    pool.submit(driven_p99, capacity / 4),
+                    pool.submit(h2load_p99, capacity / 4, folder, body),
+                )
+                mine.append(seen[0].result())
+                theirs.append(seen[1].result())
+    shutil.rmtree(folder)
+    table = Table(title="pricemesh drive", title_justify="left")
+    for head in ("what", "drive", "other", "ratio", "range"):
+        table.add_column(head)
+    for what, ours, other, unit in (
+        ("calls a second where nothing is done, one core, against wrk", own, others, ""),
+        (f"p99 of /price at {capacity / 2:.0f} a second together, against h2load", mine, theirs, " ms"),
+    ):
+        ratios = sorted(a / b for a, b in zip(ours, other, strict=True))
+        table.add_row(
+            what,
+            f"{median(ours):,.4g}{unit}",
+            f"{median(other):,.4g}{unit}",
+            f"{median(ratios):.2f}",
+            f"{ratios[0]:.2f}–{ratios[-1]:.2f}",
+        )
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
