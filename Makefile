@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check pytest soak bench bench-http bench-gossip bench-driver bench-growth regret liars format clean
+.PHONY: help demo pictures test check pytest soak bench bench-http bench-gossip bench-driver bench-feedback bench-growth regret liars format clean
 
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 demo: $(VENV)/.ready ## four real cities learn together, beside the same four alone (45 seconds)
 	$(BIN)/pricemesh demo
+
+pictures: $(VENV)/.ready ## the README's pictures of the demo, made anew
+	$(BIN)/pricemesh demo --plot docs/images/demo.png --capture docs/images/demo.svg
 
 test: check pytest ## everything that must hold: style, types, layers, tests
 
@@ -37,6 +40,9 @@ bench-gossip: $(VENV)/.ready ## bytes, absorbing, and what a tick does to /price
 
 bench-driver: $(VENV)/.ready ## the simulator client against wrk and h2load (needs both)
 	$(BIN)/python -m benchmarks.driver
+
+bench-feedback: $(VENV)/.ready ## what late, lost and doubled feedback costs (six minutes)
+	$(BIN)/python -m benchmarks.feedback
 
 bench-growth: $(VENV)/.ready ## the cost of a million decisions (ten minutes, needs wrk)
 	$(BIN)/python -m benchmarks.growth

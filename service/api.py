@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 import service
 from service import wire
@@ -282,6 +282,10 @@ def _lift(pricing: Pricing, gossip: Gossip, name: str) -> Callable[[], Any]:
 def operating_routes(pricing: Pricing, metrics: Metrics) -> APIRouter:
     router = APIRouter(tags=["operation"])
     unready: dict[int | str, dict[str, Any]] = {503: {"model": wire.Health, "description": "Not ready."}}
+
+    @router.get("/", include_in_schema=False)
+    async def front() -> Response:
+        return RedirectResponse("/docs")
 
     @router.get("/healthz", summary="Is the process alive?", response_model=wire.Health)
     async def healthz() -> Response:

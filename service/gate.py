@@ -42,7 +42,9 @@ def scope_of(path: str) -> Scope | None:
         return None
     if path.startswith("/peers"):
         return Scope.ADMIN
-    if path in ("/healthz", "/readyz", "/version", "/docs", "/openapi.json") or path.startswith(DOCS_FILES):
+    if path in ("/", "/healthz", "/readyz", "/version", "/docs", "/openapi.json") or path.startswith(
+        DOCS_FILES
+    ):
         return None
     return Scope.READ
 

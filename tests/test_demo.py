@@ -39,7 +39,7 @@ def test_the_demo_ends_with_its_table_and_picture(tmp_path: Path, ending: str) -
     )
     if ending == "Ctrl-C":
         assert process.stderr is not None
-        while "dashboards" not in process.stderr.readline():
+        while "watch" not in process.stderr.readline():
             assert process.poll() is None
         time.sleep(3)
         process.send_signal(signal.SIGINT)

@@ -1,7 +1,9 @@
 """`pricemesh demo`: cities that learn together, beside the same cities alone."""
 
 import asyncio
+import io
 import json
+import re
 import shutil
 import signal
 import tempfile
@@ -12,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from service.cli.simulate import WorldName
-from service.cli.terminal import notes, results, run_quickly
+from service.cli.terminal import check_writable, notes, results, run_quickly
 from service.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -44,6 +46,9 @@ def demo(
     seconds: Annotated[float, typer.Option(help="How long.")] = 45.0,
     seed: Annotated[int, typer.Option(help="Of the world.")] = 0,
     plot: Annotated[Path, typer.Option(metavar="FILE", help="The picture at the end.")] = Path("demo.png"),
+    capture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep the live view's last frame, as .svg.")
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave databases and logs.")] = False,
 ) -> None:
     """Start real cities on this machine, send them synthetic demand, and watch them learn together:
@@ -59,11 +64,13 @@ def demo(
         raise InvalidParameter(f"--policy {policy} shares nothing between running cities: try netpool")
     make_policy(policy)
     check_plot(plot)
+    if capture:
+        check_writable(str(capture))
     folder = Path(tempfile.mkdtemp(prefix="pricemesh-demo-"))
     processes = CityProcesses(folder)
     plan = Plan(seed=seed, rates=(rate,), seconds=seconds)
     try:
-        together, alone = run_quickly(_show(processes, folder, cities, policy, world, plan))
+        together, alone, seen = run_quickly(_show(processes, folder, cities, policy, world, plan))
     finally:
         processes.stop()
         if keep:
@@ -76,6 +83,8 @@ def demo(
     if any(tally.decisions >= 10 for tally in alone.tallies):
         plot_mesh_and_alone(together.tallies, alone.tallies, plot, title)
         console.print(f"wrote {plot}", highlight=False)
+    if capture:
+        _keep_frame(_view(together, alone, seen), capture)
 
 
 async def _show(
@@ -85,7 +94,7 @@ async def _show(
     policy: str,
     world: WorldName,
     plan: "Plan",
-) -> "tuple[Drive, Drive]":
+) -> "tuple[Drive, Drive, list[str]]":
     from service.signing import new_secret
     from service.sim.demo import CITY_NAMES, city_settings, free_ports
     from service.sim.drive import drive
@@ -118,7 +127,7 @@ async def _show(
     peers_seen: list[str] = [""] * cities
     watching = asyncio.ensure_future(_watch(together._callers, peers_seen))
     if not notes.is_terminal:
-        notes.print(f"dashboards: {' '.join(urls[:cities])}", highlight=False)
+        notes.print(f"watch: {' '.join(urls[:cities])}", highlight=False)
     try:
         with Live(console=notes, transient=True, refresh_per_second=4, auto_refresh=False) as live:
             said = 0.0
@@ -133,7 +142,7 @@ async def _show(
         await running
     finally:
         watching.cancel()
-    return together, alone
+    return together, alone, peers_seen
 
 
 async def _watch(callers: "Sequence[Caller]", seen: list[str]) -> None:
@@ -147,6 +156,14 @@ async def _watch(callers: "Sequence[Caller]", seen: list[str]) -> None:
                 oldest = max((peer["age_seconds"] or 0.0 for peer in fresh), default=0.0)
                 seen[i] = f"{len(fresh)} of {len(peers)}, {oldest:.1f} s"
         await asyncio.sleep(1.0)
+
+
+def _keep_frame(frame: Group, path: Path) -> None:
+    """As a picture that loads nothing from elsewhere: the reader's own font does."""
+    console = Console(record=True, width=100, file=io.StringIO())
+    console.print(frame)
+    drawn = console.export_svg(title="pricemesh demo")
+    path.write_text(re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL), encoding="utf-8")
 
 
 def _mean(tallies: "Sequence[Tally]") -> float:

@@ -1,0 +1,92 @@
+"""What late, lost and doubled feedback costs: `make bench-feedback`, minutes.
+
+Four cities that gossip, real processes, the same customers each time; feedback up to 1,000 decisions late, a
+fifth of it lost, a tenth of it sent twice, and all of that at once. Regret against the clean run.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from service.cli.terminal import run_quickly
+from service.signing import new_secret
+from service.sim.demo import CITY_NAMES, CityProcesses, city_settings, free_ports
+from service.sim.drive import Delay, Plan, Tally, drive
+from service.sim.market import Market
+
+CITIES, DECISIONS, SEED = 4, 4000, 1
+CASES = {
+    "clean": Plan(),
+    "up to 1,000 decisions late": Plan(delay=Delay(decisions=1000)),
+    "20 % lost": Plan(lose=0.2),
+    "10 % doubled": Plan(duplicate=0.1),
+    "all three": Plan(delay=Delay(decisions=1000), lose=0.2, duplicate=0.1),
+}
+
+
+async def play(urls: Sequence[str], plan: Plan) -> list[Tally]:
+    """An even rate, so that every case has as many gossip ticks."""
+    given = Plan(
+        seed=SEED,
+        rates=(60.0,),
+        decisions=DECISIONS,
+        delay=plan.delay,
+        lose=plan.lose,
+        duplicate=plan.duplicate,
+    )
+    return await (await drive(urls, world="market", plan=given)).run()
+
+
+def run(plan: Plan) -> tuple[list[Tally], list[int]]:
+    import httpx
+
+    folder = Path(tempfile.mkdtemp(prefix="pricemesh-feedback-"))
+    processes = CityProcesses(folder)
+    ports, secret = free_ports(CITIES), new_secret("k1")
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    try:
+        for name, port, own in zip(CITY_NAMES, ports, urls, strict=False):
+            peers = [url for url in urls if url != own]
+            database = folder / f"{name}.db"
+            settings = city_settings(Market(cities=CITIES), name, database, "netpool", peers, secret)
+            processes.start(name, port, settings)
+        processes.wait(urls)
+        tallies = run_quickly(play(urls, plan))
+        versions = [httpx.get(f"{url}/state").json()["version"] for url in urls]
+    finally:
+        processes.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    return tallies, versions
+
+
+def main() -> None:
+    table = Table(title=f"{CITIES} cities, {DECISIONS} decisions each, market world", title_justify="left")
+    for head in (
+        "feedback",
+        "regret a decision",
+        "against clean",
+        "sent",
+        "learned",
+        "learned twice",
+        "failed",
+    ):
+        table.add_column(head, justify="right")
+    clean = None
+    for name, plan in CASES.items():
+        tallies, versions = run(plan)
+        regret = sum(tally.regret for tally in tallies) / sum(tally.decisions for tally in tallies)
+        clean = clean or regret
+        sent, lost = sum(tally.learned for tally in tallies), sum(tally.lost for tally in tallies)
+        due = sum(tally.decisions for tally in tallies) - lost
+        failed = sum(sum(tally.failures.values()) for tally in tallies)
+        row = (f"{regret:.4f}", f"{regret / clean:.3f}", f"{sent:,}", f"{sum(versions):,}")
+        table.add_row(name, *row, str(sum(versions) - due), str(failed))
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    main()
