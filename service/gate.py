@@ -26,6 +26,7 @@ Send = Callable[[Message], Awaitable[None]]
 Receive = Callable[[], Awaitable[Message]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 DOCS_FILES = "/docs-files"
+ROUTINE = frozenset(("/gossip", "/healthz", "/readyz", "/metrics"))  # logged only when something is wrong
 GOSSIP = "application/octet-stream"
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,200}")
 
@@ -122,8 +123,11 @@ class Gate:
             own = call is not None or path == "/gossip"
             route = path if own else getattr(scope.get("route"), "path", "other")
             self._metrics.request(route, status or 500, seconds)
-            if log.isEnabledFor(logging.INFO):
-                log.info(
+            routine = path in ROUTINE and status is not None and status < 400
+            level = logging.DEBUG if routine else logging.INFO
+            if log.isEnabledFor(level):
+                log.log(
+                    level,
                     "%s %s %d",
                     scope["method"],
                     path,
