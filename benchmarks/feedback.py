@@ -28,8 +28,9 @@ CASES = {
 }
 
 
-async def play(urls: Sequence[str], plan: Plan) -> list[Tally]:
+async def play(processes: CityProcesses, urls: Sequence[str], plan: Plan) -> list[Tally]:
     """An even rate, so that every case has as many gossip ticks."""
+    await processes.ready(urls)
     given = Plan(
         seed=SEED,
         rates=(60.0,),
@@ -54,8 +55,7 @@ def run(plan: Plan) -> tuple[list[Tally], list[int]]:
             database = folder / f"{name}.db"
             settings = city_settings(Market(cities=CITIES), name, database, "netpool", peers, secret)
             processes.start(name, port, settings)
-        processes.wait(urls)
-        tallies = run_quickly(play(urls, plan))
+        tallies = run_quickly(play(processes, urls, plan))
         versions = [httpx.get(f"{url}/state").json()["version"] for url in urls]
     finally:
         processes.stop()
@@ -80,7 +80,7 @@ def main() -> None:
         tallies, versions = run(plan)
         regret = sum(tally.regret for tally in tallies) / sum(tally.decisions for tally in tallies)
         clean = clean or regret
-        sent, lost = sum(tally.learned for tally in tallies), sum(tally.lost for tally in tallies)
+        sent, lost = sum(tally.feedback_sent for tally in tallies), sum(tally.lost for tally in tallies)
         due = sum(tally.decisions for tally in tallies) - lost
         failed = sum(sum(tally.failures.values()) for tally in tallies)
         row = (f"{regret:.4f}", f"{regret / clean:.3f}", f"{sent:,}", f"{sum(versions):,}")

@@ -24,7 +24,7 @@ from service.errors import PricemeshError, WrongConfiguration
 from service.signing import parse_secret
 
 PREFIX = "PRICEMESH_"
-NOT_SETTINGS = {"PRICEMESH_CONFIG"}
+NOT_SETTINGS = {"PRICEMESH_CONFIG", "PRICEMESH_KEY"}
 
 
 def _ours(check: Any) -> None:

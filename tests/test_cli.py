@@ -97,7 +97,7 @@ def test_settings_reach_the_policies_that_have_them() -> None:
         (["--seed", "-1"], "no seed below zero"),
         (["--csv", "/nowhere/x.csv"], "cannot write /nowhere/x.csv"),
         (["--json", "/nowhere/x.json"], "cannot write /nowhere/x.json"),
-        (["--plot", "/nowhere/x.png"], "cannot draw /nowhere/x.png"),
+        (["--plot", "/nowhere/x.png"], "cannot write /nowhere/x.png"),
         (["--plot", "picture"], "its ending must be one of"),
         (["--groups", ""], "groups are written"),
         (["--policy", "[/x]"], "unknown policy '[/x]'"),

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from service.cli.simulate import WorldName
 from service.cli.terminal import check_writable, notes, results, run_quickly
-from service.errors import InvalidParameter
+from service.errors import InvalidParameter, MissingExtra
 
 if TYPE_CHECKING:
     from service.sim.caller import Caller
@@ -45,7 +45,9 @@ def demo(
     rate: Annotated[float, typer.Option(help="Decisions a second at each city.")] = 15.0,
     seconds: Annotated[float, typer.Option(help="How long.")] = 45.0,
     seed: Annotated[int, typer.Option(help="Of the world.")] = 0,
-    plot: Annotated[Path, typer.Option(metavar="FILE", help="The picture at the end.")] = Path("demo.png"),
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The picture at the end. [default: demo.png]")
+    ] = None,
     capture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep the live view's last frame, as .svg.")
     ] = None,
@@ -63,14 +65,26 @@ def demo(
     if policy not in ("netpool", "netlinucb", "netsgducb"):
         raise InvalidParameter(f"--policy {policy} shares nothing between running cities: try netpool")
     make_policy(policy)
-    check_plot(plot)
-    if capture:
-        check_writable(str(capture))
+    if plot is None:
+        with suppress(MissingExtra):
+            check_plot(Path("demo.png"))
+            plot = Path("demo.png")
+        if plot is None:
+            notes.print("no picture at the end: it needs pip install 'pricemesh[lab]'", highlight=False)
+    else:
+        check_plot(plot)
+    check_writable(plot, capture)
+    plan = Plan(seed=seed, rates=(rate,), seconds=seconds)
+    if not seconds > 0:
+        raise InvalidParameter("--seconds: more than 0; Ctrl-C ends it earlier")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended
     folder = Path(tempfile.mkdtemp(prefix="pricemesh-demo-"))
     processes = CityProcesses(folder)
-    plan = Plan(seed=seed, rates=(rate,), seconds=seconds)
     try:
         together, alone, seen = run_quickly(_show(processes, folder, cities, policy, world, plan))
+    except KeyboardInterrupt:
+        notes.print("stopped before there was anything to show")
+        raise typer.Exit(130) from None
     finally:
         processes.stop()
         if keep:
@@ -80,7 +94,7 @@ def demo(
     console = results(stderr=False)
     console.print(_final(together.tallies, alone.tallies))
     title = f"{cities} cities of the {world.value} world, {policy}: together and alone"
-    if any(tally.decisions >= 10 for tally in alone.tallies):
+    if plot is not None and all(tally.decisions >= 10 for tally in (*together.tallies, *alone.tallies)):
         plot_mesh_and_alone(together.tallies, alone.tallies, plot, title)
         console.print(f"wrote {plot}", highlight=False)
     if capture:
@@ -112,7 +126,7 @@ async def _show(
                 settings = city_settings(truth, name, database, policy, known, secret)
                 processes.start(f"{name}-{kind}", port, settings)
         urls = [f"http://127.0.0.1:{port}" for port in ports]
-        await asyncio.to_thread(processes.wait, urls)
+        await processes.ready(urls)
     together = await drive(urls[:cities], world=world.value, plan=plan)
     alone = await drive(urls[cities:], world=world.value, plan=plan)
     loop = asyncio.get_running_loop()
@@ -123,7 +137,7 @@ async def _show(
 
     for told in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(told, stop)
-    running = asyncio.gather(together.run(), alone.run())
+    running = asyncio.ensure_future(_both(together, alone))
     peers_seen: list[str] = [""] * cities
     watching = asyncio.ensure_future(_watch(together._callers, peers_seen))
     if not notes.is_terminal:
@@ -132,17 +146,27 @@ async def _show(
         with Live(console=notes, transient=True, refresh_per_second=4, auto_refresh=False) as live:
             said = 0.0
             while not running.done():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(running), 0.25)
+                await asyncio.wait([running], timeout=0.25)
+                if not together.seconds:
+                    processes.check()
                 if notes.is_terminal:
                     live.update(_view(together, alone, peers_seen), refresh=True)
                 elif together.elapsed - said >= 10:
                     said = together.elapsed
                     notes.print(f"{said:.0f} s: {_gain(together.tallies, alone.tallies)}", highlight=False)
         await running
+    except BaseException:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        raise
     finally:
         watching.cancel()
     return together, alone, peers_seen
+
+
+async def _both(together: "Drive", alone: "Drive") -> None:
+    await asyncio.gather(together.run(), alone.run())
 
 
 async def _watch(callers: "Sequence[Caller]", seen: list[str]) -> None:

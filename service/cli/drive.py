@@ -3,7 +3,9 @@
 import asyncio
 import csv
 import json
+import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -91,18 +93,14 @@ def drive(
 
     if rate is not None and concurrency is not None:
         raise InvalidParameter("--rate is an open loop, --concurrency a closed one: give one of them")
-    if csv_ is not None and csv_ == json_:
-        raise InvalidParameter("--csv and --json cannot both write to the same place")
-    for path in (csv_, json_):
-        if path:
-            check_writable(path)
+    check_writable(csv_, json_, plot)
     if plot:
         check_plot(plot)
     plan = Plan(
         seed=seed,
         rates=_rates(rate),
-        concurrency=concurrency or 1,
-        seconds=seconds or None,
+        concurrency=1 if concurrency is None else concurrency,
+        seconds=None if seconds == 0 else seconds,
         decisions=decisions,
         delay=Delay.parse(delay),
         lose=lose,
@@ -111,12 +109,12 @@ def drive(
         learn=feedback,
     )
     with ExitStack() as stack:
-        decided = None
-        if csv_:
-            writer = csv.writer(stack.enter_context(output(csv_)))
-            writer.writerow(ROW_NAMES)
-            decided = writer.writerow
-        driven = run_quickly(_run(urls, world.value, plan, key, heterogeneity, decided))
+        decided = _LateCsv(stack, csv_, ROW_NAMES) if csv_ else None
+        try:
+            driven = run_quickly(_run(urls, world.value, plan, key, heterogeneity, decided))
+        except BrokenPipeError:  # whoever read the CSV has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
     tallies = driven.tallies
     own = run_quickly(own_rate()) if own_cost else None
     console = results(stderr="-" in (csv_, json_))
@@ -124,7 +122,8 @@ def drive(
     console.print(table(tallies, took))
     failures: Counter[str] = sum((tally.failures for tally in tallies), start=Counter())
     for said, count in sorted(failures.items()):
-        console.print(f"[red]{count} × {escape(said)}[/]")
+        why = next((tally.explained[said] for tally in tallies if tally.explained.get(said)), "")
+        console.print(f"[red]{count} × {escape(said)}[/] {escape(why)}")
     if own is not None:
         console.print(f"this client reaches {own:,.0f} calls a second where nothing is done")
     record = {"seconds": took, "own_calls_per_second": own, "cities": [as_record(t, took) for t in tallies]}
@@ -137,8 +136,24 @@ def drive(
     for file in (plot, csv_, json_):
         if file and file != "-":
             notes.print(f"wrote {escape(str(file))}", highlight=False)
-    if not any(tally.decisions for tally in tallies):
+    asked = sum(tally.due + tally.feedback_sent for tally in tallies)
+    unheard = any(tally.feedback_sent and not tally.learned for tally in tallies)
+    if failures.total() > asked / 2 or not any(tally.decisions for tally in tallies) or unheard:
         raise typer.Exit(1)
+
+
+class _LateCsv:
+    """A CSV that is opened with its first row: a run that cannot begin leaves an old file as it was."""
+
+    def __init__(self, stack: ExitStack, path: str, names: Sequence[str]) -> None:
+        self._stack, self._path, self._names = stack, path, names
+        self._writer: Any = None
+
+    def __call__(self, row: Sequence[Any]) -> None:
+        if self._writer is None:
+            self._writer = csv.writer(self._stack.enter_context(output(self._path)), lineterminator="\n")
+            self._writer.writerow(self._names)
+        self._writer.writerow(row)
 
 
 def _rates(text: str | None) -> tuple[float, ...] | None:
@@ -160,12 +175,15 @@ async def _run(
     for told in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(told, driven.stop)
     running = asyncio.ensure_future(driven.run())
-    said = time.monotonic()
+    said, closing = time.monotonic(), False
     with Live(console=notes, transient=True, auto_refresh=False) as live:
         while not running.done():
             await asyncio.wait([running], timeout=0.25)
             if notes.is_terminal:
                 live.update(table(driven.tallies, driven.elapsed), refresh=True)
+            elif driven.seconds and not closing:
+                closing = True
+                notes.print("waiting for what is under way; Ctrl-C again leaves at once", highlight=False)
             elif time.monotonic() - said > 10:
                 said = time.monotonic()
                 made = sum(tally.decisions for tally in driven.tallies)
@@ -220,8 +238,8 @@ def table(tallies: "Sequence[Tally]", seconds: float) -> Table:
         most = tally.chosen.most_common(1)
         made.add_row(
             escape(tally.town.name),
-            f"{tally.decisions:,}",
-            f"{tally.decisions / seconds:,.0f}" if seconds else "",
+            f"{tally.decisions:,} of {tally.due:,}",
+            f"{tally.in_time / seconds:,.0f}" if seconds else "",
             f"{tally.regret_per_decision:.4f}",
             f"{most[0][0]:g}" if most else "",
             f"{tally.learned:,}",
@@ -237,12 +255,18 @@ def as_record(tally: "Tally", seconds: float) -> dict[str, Any]:
     return {
         "city": tally.town.name,
         "url": tally.town.url,
+        "due": tally.due,
         "decisions": tally.decisions,
-        "decisions_per_second": tally.decisions / seconds if seconds else 0.0,
+        "decisions_per_second": tally.in_time / seconds if seconds else 0.0,
         "regret_per_decision": tally.regret_per_decision,
         "mean_reward": tally.reward / tally.decisions if tally.decisions else None,
         "chosen": {f"{price:g}": count for price, count in sorted(tally.chosen.items())},
-        "feedback": {"learned": tally.learned, "lost": tally.lost, "duplicated": tally.duplicated},
+        "feedback": {
+            "sent": tally.feedback_sent,
+            "learned": tally.learned,
+            "lost": tally.lost,
+            "duplicated": tally.duplicated,
+        },
         "price_milliseconds": tally.price_latency.milliseconds(),
         "feedback_milliseconds": tally.feedback_latency.milliseconds(),
         "failures": dict(tally.failures),

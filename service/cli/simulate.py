@@ -122,7 +122,7 @@ def simulate(
     chosen = entries(policy or DEFAULT_POLICIES, set_ or [])
     numbers = range(seed, seed + seeds)
     check_run(place, numbers, rounds, sizes, gossip_every)
-    _check_outputs(csv, json_)
+    check_writable(csv, json_, plot)
     if plot:
         check_plot(plot)
 
@@ -161,14 +161,6 @@ def simulate(
             notes.print(f"wrote {escape(str(path))}", highlight=False)
 
 
-def _check_outputs(csv: str | None, json_: str | None) -> None:
-    if csv is not None and csv == json_:
-        raise InvalidParameter("--csv and --json cannot both write to the same place")
-    for path in (csv, json_):
-        if path:
-            check_writable(path)
-
-
 def _world(
     name: WorldName,
     cities: int,
@@ -184,7 +176,12 @@ def _world(
     given = {key: value for key, value in linear.items() if value is not None}
     if name is WorldName.linear:
         return Linear(
-            cities=cities, arms=arms, shared=shared, local=local, heterogeneity=heterogeneity, **given
+            cities=cities,
+            arms=arms,
+            shared=shared,
+            local=local,
+            heterogeneity=heterogeneity,
+            **given,  # type: ignore[arg-type]
         )
     if given:
         named = ", ".join("--" + key.replace("_", "-") for key in given)

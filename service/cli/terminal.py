@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -48,10 +49,23 @@ def run_quickly(work: Coroutine[Any, Any, Result]) -> Result:
     return uvloop.run(work)
 
 
-def check_writable(path: str) -> None:
-    """Before a long run: that its results will find a place."""
-    if path != "-" and (not Path(path).resolve().parent.is_dir() or Path(path).is_dir()):
-        raise InvalidParameter(f"cannot write {path}: there is no such folder, or it is one")
+def check_writable(*paths: str | Path | None) -> None:
+    """Before a long run: that its results will find a place, each its own."""
+    taken: set[Path] = set()
+    for path in paths:
+        if path is None:
+            continue
+        if str(path) == "-":
+            place = Path("-")
+        else:
+            place = Path(path).resolve()
+            if not place.parent.is_dir() or place.is_dir() or not os.access(place.parent, os.W_OK):
+                raise InvalidParameter(
+                    f"cannot write {path}: no such folder, or one that may not be written to"
+                )
+        if place in taken:
+            raise InvalidParameter(f"two results cannot both be written to {path}")
+        taken.add(place)
 
 
 @contextmanager

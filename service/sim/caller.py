@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from service.addresses import checked_address
 from service.errors import PricemeshError
 
 MOST_CONNECTIONS = 512
@@ -76,11 +77,12 @@ class Caller:
     """Calls to one address, as many at a time as are asked for."""
 
     def __init__(self, url: str, key: str | None = None, timeout_seconds: float = 10.0) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise CallFailed(f"{url!r} is not http://host:port")
-        self.url = url.rstrip("/")
-        self._host, self._tls = parts.hostname, parts.scheme == "https"
+        try:
+            self.url = checked_address(url)
+        except ValueError as fault:
+            raise CallFailed(str(fault)) from None
+        parts = urlsplit(self.url)
+        self._host, self._tls = parts.hostname or "", parts.scheme == "https"
         self._port = parts.port or (443 if self._tls else 80)
         authorization = f"Authorization: Bearer {key}\r\n" if key else ""
         self._head = f"Host: {parts.netloc}\r\nContent-Type: application/json\r\n{authorization}"

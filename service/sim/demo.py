@@ -1,16 +1,19 @@
 """Several cities as processes of their own, for a demonstration: started, watched, and surely ended."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from socket import create_server
 from typing import Any
 
 from service.errors import NotStarted
+from service.sim.caller import Caller, CallFailed
 from service.sim.worlds import World
 
 CITY_NAMES = ("lisbon", "porto", "faro", "madrid", "seville", "bilbao", "braga", "vigo")
@@ -54,24 +57,28 @@ class CityProcesses:
         self._processes.append((name, process, log))
         return f"http://127.0.0.1:{port}"
 
-    def wait(self, urls: Sequence[str]) -> None:
-        """Until all are ready."""
-        import httpx
-
+    async def ready(self, urls: Sequence[str]) -> None:
+        """Until all are."""
         deadline = time.monotonic() + START_SECONDS
         for url in urls:
+            caller = Caller(url, timeout_seconds=2.0)
             while True:
-                try:
-                    if httpx.get(f"{url}/readyz", timeout=2).status_code == 200:
+                with suppress(CallFailed):
+                    status, _ = await caller.call("GET", "/readyz")
+                    if status == 200:
                         break
-                except httpx.HTTPError:
-                    pass
-                for name, process, log in self._processes:
-                    if process.poll() is not None:
-                        raise NotStarted(f"{name} ended before it served:\n{log.read_text()[-2000:]}")
+                self.check()
                 if time.monotonic() > deadline:
                     raise NotStarted(f"{url} was not ready within {START_SECONDS:g} s")
-                time.sleep(0.05)
+                await asyncio.sleep(0.05)
+            caller.close()
+
+    def check(self) -> None:
+        """NotStarted, with its last words, if a city has ended."""
+        for name, process, log in self._processes:
+            if process.poll() is not None:
+                words = log.read_text(errors="replace")[-2000:]
+                raise NotStarted(f"{name} has ended, with code {process.returncode}:\n{words}")
 
     def stop(self) -> None:
         for _, process, _ in self._processes:

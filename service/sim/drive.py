@@ -10,8 +10,9 @@ import heapq
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from service.sim.market import Market
 from service.sim.worlds import Instance, Linear, Round, World
 
 FLUSH_SECONDS = 15.0
+LATE_AT_A_TIME = 16
+MOST_A_SECOND = 100_000
 MOST_MARKS = 4000
 MOST_BEHIND = 10_000  # rounds a city may be behind the others before it skips some
 PAUSE_WHEN_UNREACHABLE = 0.5
@@ -57,12 +60,16 @@ async def survey(callers: Sequence[Caller]) -> list[Town]:
             raise CallFailed(f"{caller.url}: {fault}") from None
         if status != 200:
             raise CallFailed(f"{caller.url}/state answers {status}: {body[:300].decode(errors='replace')}")
-        state = json.loads(body)
-        features = state["features"]
-        prices = tuple(arm["price"] for arm in state["arms"])
-        towns.append(
-            Town(caller.url, state["city"], prices, tuple(features["shared"]), tuple(features["local"]))
-        )
+        try:
+            state = json.loads(body)
+            features = state["features"]
+            prices = tuple(arm["price"] for arm in state["arms"])
+            town = Town(
+                caller.url, state["city"], prices, tuple(features["shared"]), tuple(features["local"])
+            )
+        except (ValueError, KeyError, TypeError):
+            raise CallFailed(f"{caller.url} answers, but is no city of pricemesh") from None
+        towns.append(town)
     return towns
 
 
@@ -74,19 +81,21 @@ def world_for(towns: Sequence[Town], name: str, heterogeneity: float = 0.0) -> W
             raise InvalidParameter(f"{town.name} and {first.name} differ in prices or shared features")
     if name == "market":
         return _market(towns, heterogeneity)
-    for town in towns:
-        for item in (*town.shared, *town.local):
-            if item["min"] > -1 or item["max"] < 1:
-                raise InvalidParameter(
-                    f"the linear world has features between -1 and 1, but {town.name} holds {item['name']} "
-                    f"to [{item['min']:g}, {item['max']:g}]: try --world market, or widen it"
-                )
+    items = [(town, item) for town in towns for item in (*town.shared, *town.local)]
+    positive = any(item["min"] > -1 for _, item in items)
+    for town, item in items:
+        if item["min"] > (0 if positive else -1) or item["max"] < 1:
+            raise InvalidParameter(
+                f"a world's features lie between {0 if positive else -1} and 1, but {town.name} holds "
+                f"{item['name']} to [{item['min']:g}, {item['max']:g}]: widen it"
+            )
     return Linear(
         cities=len(towns),
         arms=len(first.prices),
         shared=len(first.shared),
         local=tuple(len(town.local) for town in towns),
         heterogeneity=heterogeneity,
+        positive=positive,
     )
 
 
@@ -107,7 +116,7 @@ def _market(towns: Sequence[Town], heterogeneity: float) -> Market:
             raise InvalidParameter(
                 f"the market world has the features {', '.join(shared + local)} and the prices "
                 f"{list(world.prices)}; {town.name} has {', '.join(has[0] + has[1])} and "
-                f"{list(town.prices)}. deploy/city.toml is a city of that world; --world linear suits any"
+                f"{list(town.prices)}. deploy/city.toml is a city of that world; try --world linear"
             )
     return world
 
@@ -149,10 +158,18 @@ class Plan:
         for name in ("lose", "duplicate"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidParameter(f"--{name} is a share between 0 and 1, not {getattr(self, name)}")
-        if self.rates is not None and min(self.rates) <= 0:
-            raise InvalidParameter("--rate counts calls a second: above 0")
-        if self.concurrency < 1:
-            raise InvalidParameter("--concurrency counts callers: 1 or more")
+        for name, value, least in (
+            ("--seed", self.seed, 0),
+            ("--concurrency", self.concurrency, 1),
+            ("--decisions", self.decisions, 1),
+            ("--drift-at", self.drift_at, 0),
+        ):
+            if value is not None and value < least:
+                raise InvalidParameter(f"{name} is {least} or more, not {value}")
+        if self.rates is not None and not all(0 < rate <= MOST_A_SECOND for rate in self.rates):
+            raise InvalidParameter(f"--rate is decisions a second, up to {MOST_A_SECOND:,}")
+        if self.seconds is not None and not 0 < self.seconds < inf:
+            raise InvalidParameter("--seconds is a number of seconds, 0 for no end")
 
 
 @dataclass
@@ -160,16 +177,20 @@ class Tally:
     """What came of it in one city."""
 
     town: Town
-    decisions: int = 0
+    due: int = 0
+    decisions: int = 0  # answered
+    in_time: int = 0  # of these, while demand was being sent
     regret: float = 0.0
     reward: float = 0.0
     chosen: Counter[float] = field(default_factory=Counter)
     price_latency: Latencies = field(default_factory=Latencies)
     feedback_latency: Latencies = field(default_factory=Latencies)
+    feedback_sent: int = 0
     learned: int = 0
     lost: int = 0
     duplicated: int = 0
     failures: Counter[str] = field(default_factory=Counter)
+    explained: dict[str, str] = field(default_factory=dict)  # of a failure, what the city said first
     track: list[tuple[float, int, float]] = field(default_factory=list)  # (seconds, decisions, regret)
     _apart: float = 0.1
 
@@ -233,13 +254,18 @@ class Drive:
         self._rng = np.random.default_rng([plan.seed, 77])
         self._decided = decided
         self._stop = asyncio.Event()
-        self._late: list[list[tuple[int, int, bytes]]] = [[] for _ in towns]  # heaps, by due decision
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._enough = asyncio.Event()
+        self._late: list[list[tuple[int, int, int, bytes]]] = [[] for _ in towns]  # heaps, by due decision
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._fault: BaseException | None = None
         self.started = 0.0
         self.seconds = 0.0  # that it sent demand
         self._order = 0
 
     def stop(self) -> None:
+        """Send no more demand, and end when what is under way has ended; told twice, at once."""
+        if self._stop.is_set():
+            self._enough.set()
         self._stop.set()
 
     @property
@@ -248,18 +274,25 @@ class Drive:
 
     async def run(self) -> list[Tally]:
         self.started = time.perf_counter()
+        cities = range(len(self.tallies))
+        rates = self.plan.rates
+        if rates is not None and len(rates) not in (1, len(self.tallies)):
+            raise InvalidParameter(f"give one rate, or one for each of {len(self.tallies)} cities")
         if self.plan.seconds:
             asyncio.get_running_loop().call_later(self.plan.seconds, self._stop.set)
-        cities = range(len(self.tallies))
-        if self.plan.rates is not None:
-            rates = self.plan.rates * len(self.tallies) if len(self.plan.rates) == 1 else self.plan.rates
-            if len(rates) != len(self.tallies):
-                raise InvalidParameter(f"give one rate, or one for each of {len(self.tallies)} cities")
-            await asyncio.gather(*(self._arrivals(i, rates[i]) for i in cities))
-        else:
-            await asyncio.gather(*(self._caller(i) for i in cities for _ in range(self.plan.concurrency)))
-        self.seconds = self.elapsed
-        await self._flush()
+        try:
+            if rates is not None:
+                await asyncio.gather(*(self._arrivals(i, rates[i % len(rates)]) for i in cities))
+            else:
+                await asyncio.gather(*(self._caller(i) for i in cities for _ in range(self.plan.concurrency)))
+            self.seconds = self.elapsed
+            await self._flush()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await close_all(self._callers)
+        if self._fault is not None:
+            raise self._fault
         return self.tallies
 
     # Pace
@@ -297,20 +330,35 @@ class Drive:
             return False
         return True
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        """A fault of our own ends the drive and is raised at its end."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._fault = self._fault or fault
+            self._stop.set()
+            self._enough.set()
 
     # A decision and its feedback
 
     async def _decision(self, city: int, due: float, now: Round, instance: Instance) -> bool:
         tally = self.tallies[city]
+        tally.due += 1
         body = tally.town.body(now.context[0, city])
-        answer = await self._call(city, "/price", body)
+        try:
+            answer = await self._call(city, "/price", body)
+        except asyncio.CancelledError:
+            tally.failures["/price: not answered by the end"] += 1
+            tally.price_latency.add(time.perf_counter() - due)
+            raise
+        ended = time.perf_counter()
+        tally.price_latency.add(ended - due)  # of a failure too: whoever waited for it has waited
         if answer is None:
             return False
-        ended = time.perf_counter()
         arm, decision_id = answer["arm"], answer["decision_id"]
         arms = np.zeros((1, self._world.cities), dtype=np.int64)
         arms[0, city] = arm
@@ -319,10 +367,10 @@ class Drive:
         best = int(expected.argmax())
         regret = float(expected[best] - expected[arm])
         tally.decisions += 1
+        tally.in_time += not self.seconds  # answered while demand was still being sent
         tally.regret += regret
         tally.reward += reward
         tally.chosen[answer["price"]] += 1
-        tally.price_latency.add(ended - due)
         tally.mark(ended - self.started)
         if self._decided is not None:
             self._decided((ended - self.started, tally.town.name, arm, best, reward, regret, ended - due))
@@ -343,51 +391,91 @@ class Drive:
             self._order += 1
             due = tally.decisions + int(late * (plan.delay.decisions + 1))
             for again in range(times):
-                heapq.heappush(self._late[city], (due + again, self._order, feedback))
+                heapq.heappush(self._late[city], (due + again, self._order, again, feedback))
             while self._late[city] and self._late[city][0][0] <= tally.decisions:
-                await self._feedback(city, heapq.heappop(self._late[city])[2], time.perf_counter())
+                await self._late_feedback(city)
         elif plan.delay.seconds:
             wait = -plan.delay.seconds * float(np.log1p(-late))
             for again in range(times):
-                self._spawn(self._feedback_after(city, feedback, wait * (1 + again)))
+                self._spawn(self._feedback_after(city, feedback, again, wait * (1 + again)))
         else:
-            for _ in range(times):
-                await self._feedback(city, feedback, time.perf_counter())
+            for again in range(times):
+                await self._feedback(city, feedback, again)
 
-    async def _feedback_after(self, city: int, feedback: bytes, seconds: float) -> None:
+    async def _feedback_after(self, city: int, feedback: bytes, again: int, seconds: float) -> None:
         await self._stopped_within(seconds)
-        await self._feedback(city, feedback, time.perf_counter())
+        await self._feedback(city, feedback, again)
 
-    async def _feedback(self, city: int, body: bytes, due: float) -> None:
-        answer = await self._call(city, "/feedback", body)
-        if answer is not None:
-            tally = self.tallies[city]
+    async def _late_feedback(self, city: int) -> None:
+        _, _, again, feedback = heapq.heappop(self._late[city])
+        await self._feedback(city, feedback, again)
+
+    async def _feedback(self, city: int, body: bytes, again: int) -> None:
+        """`again` counts from 0 how often this decision's feedback was sent before."""
+        sent = time.perf_counter()
+        tally = self.tallies[city]
+        tally.feedback_sent += 1
+        try:
+            answer = await self._call(city, "/feedback", body)
+        except asyncio.CancelledError:
+            tally.failures["/feedback: not answered by the end"] += 1
+            raise
+        tally.feedback_latency.add(time.perf_counter() - sent)
+        if answer is not None and answer["learned"] and not again:
             tally.learned += 1
-            tally.feedback_latency.add(time.perf_counter() - due)
 
     async def _call(self, city: int, path: str, body: bytes) -> Any:
         """The answer, or None and a failure counted."""
+        failures = self.tallies[city].failures
         try:
             status, answer = await self._callers[city].call("POST", path, body)
         except CallFailed as fault:
-            self.tallies[city].failures[f"{path}: {fault}"] += 1
+            failures[f"{path}: {fault}"] += 1
             return None
         if status != 200:
-            self.tallies[city].failures[f"{path}: {status}"] += 1
+            failures[f"{path}: {status}"] += 1
+            self.tallies[city].explained.setdefault(f"{path}: {status}", _detail(answer))
             return None
         return json.loads(answer)
 
+    # The end
+
     async def _flush(self) -> None:
-        """Send the feedback that is still due, and wait for what is under way."""
-        for city, late in enumerate(self._late):
-            while late:
-                await self._feedback(city, heapq.heappop(late)[2], time.perf_counter())
+        """Wait for what is under way and send the feedback that is still due, for so long and no longer."""
         self._stop.set()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=FLUSH_SECONDS)
-        for task in self._tasks:
+        ending = asyncio.ensure_future(self._finish())
+        enough = asyncio.ensure_future(self._enough.wait())
+        await asyncio.wait({ending, enough}, timeout=FLUSH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for task in (ending, enough):
             task.cancel()
-        await close_all(self._callers)
+        await asyncio.gather(ending, enough, return_exceptions=True)
+        if self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
+        for city, late in enumerate(self._late):
+            if late:
+                self.tallies[city].failures["/feedback: not sent by the end"] += len(late)
+
+    async def _finish(self) -> None:
+        """Decisions under way first, for they still bring feedback; then what is late, some at a time."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+        await asyncio.gather(
+            *(self._send_late(city) for city in range(len(self._late)) for _ in range(LATE_AT_A_TIME))
+        )
+
+    async def _send_late(self, city: int) -> None:
+        while self._late[city]:
+            await self._late_feedback(city)
+
+
+def _detail(answer: bytes) -> str:
+    """What a problem document says, so that a refusal explains itself."""
+    try:
+        return str(json.loads(answer)["detail"])[:300]
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 async def drive(

@@ -53,7 +53,8 @@ class Linear:
     entries N(0, 1/(c+s)); a context is N(mean, I) divided by max(1, its length); noise N(0, sigma^2).
 
     `gap` scales the arms' deviations from their mean, `outliers` is the probability that a context is
-    five times as long. `local` may differ between cities: then give a number for each.
+    five times as long, `positive` contexts are folded to have no negative entries. `local` may differ
+    between cities: then give a number for each.
     """
 
     cities: int = 12
@@ -65,6 +66,7 @@ class Linear:
     context_mean: float = 0.0
     outliers: float = 0.0
     gap: float = 1.0
+    positive: bool = False
 
     def __post_init__(self) -> None:
         check_size(self.cities, self.arms)
@@ -130,6 +132,8 @@ class LinearInstance:
     def _contexts(self, rng: Generator, shape: tuple[int, int]) -> Array:
         drawn = rng.standard_normal((*shape, self._has.shape[1]))
         x = (self._world.context_mean + drawn) * self._has
+        if self._world.positive:
+            x = np.abs(x)
         x /= np.maximum(1.0, np.sqrt(np.vecdot(x, x)))[..., None]
         return x
 

@@ -112,7 +112,8 @@ def test_late_lost_and_doubled_feedback_is_learned_once_each(tmp_path: Path, del
         assert tally.decisions == 150
         assert 10 < tally.lost < 60
         assert 2 < tally.duplicated < 35
-        assert tally.learned == 150 - tally.lost + tally.duplicated
+        assert tally.feedback_sent == 150 - tally.lost + tally.duplicated
+        assert tally.learned == 150 - tally.lost
         assert city.state()["version"] == city.state()["feedback"] == 150 - tally.lost
         city.stop()
 
@@ -186,8 +187,6 @@ def test_what_cannot_be_driven_says_why(tmp_path: Path) -> None:
     world = Market(cities=2)
     cities = start(tmp_path, world)
     urls = [city.url for city in cities]
-    with pytest.raises(InvalidParameter, match="between -1 and 1"):
-        asyncio.run(drive(urls, world="linear", plan=Plan()))
     with pytest.raises(InvalidParameter, match="twice"):
         asyncio.run(drive([urls[0], urls[0]], world="market", plan=Plan()))
 
@@ -204,7 +203,22 @@ def test_what_cannot_be_driven_says_why(tmp_path: Path) -> None:
         world_for([towns[0], other], "market")
     with pytest.raises(InvalidParameter, match=r"deploy/city\.toml"):
         world_for([other], "market")
-    for wrong in ({"lose": 2.0}, {"duplicate": -1.0}, {"rates": (0.0,)}, {"concurrency": 0}):
+    narrow = Town("http://y", "y", (1.0, 2.0), ({"name": "x", "min": 0.5, "max": 1.0},), ())
+    with pytest.raises(InvalidParameter, match="widen"):
+        world_for([narrow], "linear")
+    for wrong in (
+        {"lose": 2.0},
+        {"duplicate": -1.0},
+        {"rates": (0.0,)},
+        {"rates": (float("nan"),)},
+        {"rates": (float("inf"),)},
+        {"concurrency": 0},
+        {"seconds": float("nan")},
+        {"seconds": -5.0},
+        {"seed": -1},
+        {"decisions": 0},
+        {"drift_at": -7},
+    ):
         with pytest.raises(InvalidParameter):
             Plan(**wrong)
     for city in cities:
@@ -232,3 +246,82 @@ def test_a_city_that_goes_away_is_counted_and_comes_back(tmp_path: Path) -> None
     (tally,) = asyncio.run(go()).tallies
     assert tally.decisions > 30
     assert json.dumps(dict(tally.failures))
+
+
+def test_a_city_whose_features_are_never_negative_can_be_driven(tmp_path: Path) -> None:
+    (city,) = start(tmp_path, Market(cities=1))
+    driven, _ = run([city], "linear", Plan(decisions=20, seconds=60))
+    assert driven.tallies[0].learned == 20
+    assert driven.tallies[0].failures == {}
+    city.stop()
+
+
+class Hanging(Stalling):
+    """Answers the first calls and then no more."""
+
+    def on_message_complete(self) -> None:
+        Hanging.calls += 1
+        if Hanging.calls <= 20:
+            self._transport.write(ANSWER)
+
+
+def test_calls_without_an_answer_are_counted_and_a_second_word_ends_it() -> None:
+    async def go() -> tuple[Drive, float]:
+        server = await asyncio.get_running_loop().create_server(Hanging, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        town = Town(url, "hang", (1.0, 2.0), ({"name": "x", "min": -1.0, "max": 1.0},), ())
+        plan = Plan(rates=(100.0,), seconds=1.0, learn=False)
+        driven = Drive([Caller(url)], [town], world_for([town], "linear"), plan)
+        running = asyncio.ensure_future(driven.run())
+        await asyncio.sleep(1.5)
+        driven.stop()
+        asked = time.perf_counter()
+        await running
+        server.close()
+        return driven, time.perf_counter() - asked
+
+    Hanging.calls = 0
+    driven, took = asyncio.run(go())
+    (tally,) = driven.tallies
+    assert took < 5
+    assert tally.decisions == tally.in_time == 20
+    assert 80 <= tally.due <= 101
+    assert tally.failures == {"/price: not answered by the end": tally.due - 20}
+    assert tally.price_latency.count == tally.due  # who was not answered has waited, too
+    assert tally.price_latency.at(0.5) > 0.3
+
+
+def test_a_fault_of_the_clients_own_ends_the_drive_and_is_told(tmp_path: Path) -> None:
+    (city,) = start(tmp_path, Market(cities=1))
+
+    def full(_: Row) -> None:
+        raise OSError("disk is full")
+
+    async def go() -> None:
+        await (
+            await drive([city.url], world="market", plan=Plan(rates=(50.0,), seconds=30), decided=full)
+        ).run()
+
+    started = time.perf_counter()
+    with pytest.raises(OSError, match="disk is full"):
+        asyncio.run(go())
+    assert time.perf_counter() - started < 10
+    city.stop()
+
+
+def test_lessons_are_counted_not_answers(tmp_path: Path) -> None:
+    (city,) = start(tmp_path, Market(cities=1))
+    city.http.post("/admin/freeze", json={})
+    driven, _ = run([city], "market", Plan(decisions=10, seconds=30, duplicate=1.0))
+    assert (driven.tallies[0].learned, driven.tallies[0].feedback_sent) == (0, 20)
+    city.stop()
+
+
+def test_refusals_explain_themselves(tmp_path: Path) -> None:
+    (city,) = start(tmp_path, Market(cities=1))
+    city.app._traffic._largest_reward = 1e-9
+    driven, _ = run([city], "market", Plan(decisions=30, seconds=30))
+    city.stop()
+    (tally,) = driven.tallies
+    assert set(tally.failures) == {"/feedback: 422"}
+    assert tally.explained["/feedback: 422"].startswith("reward: at most 1e-09")
