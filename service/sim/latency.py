@@ -1,7 +1,7 @@
 """Latencies counted in buckets of equal ratio: any number of them in a few kilobytes, each within 1 %."""
 
 from collections.abc import Iterator
-from math import log10
+from math import ceil, log10
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class Latencies:
         """Seconds that this share of all did not exceed, within 1 %; 0 when there are none."""
         if not self.count:
             return 0.0
-        place = int(np.searchsorted(np.cumsum(self._counts), share * self.count))
+        place = int(np.searchsorted(np.cumsum(self._counts), max(1, ceil(share * self.count))))
         return min(float(SHORTEST * 10 ** (place / PER_DECADE)), self.longest)
 
     def milliseconds(self) -> dict[str, float]:
