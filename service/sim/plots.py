@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from service.sim.latency import Latencies
 
 # Colours that stay apart for colour-blind readers; the line styles carry the difference in grey.
-_COLOURS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#000000", "#CC79A7", "#56B4E9", "#7F7F7F")
-_STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (7, 3)))
+COLOURS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#000000", "#CC79A7", "#56B4E9", "#7F7F7F")
+STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (7, 3)))
 
 
 def check_plot(path: Path) -> None:
@@ -52,8 +52,8 @@ def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> 
         seeds, rounds = average.shape
         t = np.arange(1, rounds + 1)
         mean = average.mean(axis=0)
-        colour = _COLOURS[index % len(_COLOURS)]
-        axes.plot(t, mean, color=colour, linestyle=_STYLES[index % len(_STYLES)], linewidth=1.6)
+        colour = COLOURS[index % len(COLOURS)]
+        axes.plot(t, mean, color=colour, linestyle=STYLES[index % len(STYLES)], linewidth=1.6)
         if seeds > 1:
             band = 2 * average.std(axis=0, ddof=1) / np.sqrt(seeds)
             axes.fill_between(t, np.maximum(mean - band, 1e-12), mean + band, color=colour, alpha=0.15, lw=0)
@@ -66,7 +66,7 @@ def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> 
     axes.set_title(title, loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(1, outcomes[0].regret.shape[1])
-    _label_ends(axes, ends, outcomes[0].regret.shape[1])
+    label_ends(axes, ends, outcomes[0].regret.shape[1])
     seeds = outcomes[0].regret.shape[0]
     if seeds > 1:
         figure.text(
@@ -75,7 +75,7 @@ def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> 
     _save(figure, path)
 
 
-def _label_ends(axes: "Axes", ends: Sequence[tuple[float, str, str]], last: int) -> None:
+def label_ends(axes: "Axes", ends: Sequence[tuple[float, str, str]], last: int) -> None:
     """Name each line at its right end, moved apart where two would overlap."""
     low, high = (float(v) for v in np.log10(axes.get_ylim()))
     apart = 0.05 * (high - low)
@@ -110,8 +110,8 @@ def plot_latency(curves: "Mapping[str, Latencies]", path: Path, title: str) -> N
         axes.plot(
             [beyond for beyond, _ in points],
             [1e3 * seconds for _, seconds in points],
-            color=_COLOURS[index % len(_COLOURS)],
-            linestyle=_STYLES[index % len(_STYLES)],
+            color=COLOURS[index % len(COLOURS)],
+            linestyle=STYLES[index % len(STYLES)],
             label=f"{name} ({latencies.count:,} calls)",
         )
     axes.set_xscale("log")

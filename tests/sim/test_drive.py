@@ -25,7 +25,8 @@ from tests.service.running import RunningCity
 
 
 @given(
-    st.lists(st.floats(1e-6, 1000), min_size=1, max_size=200), st.sampled_from([0.0, 0.01, 0.5, 0.9, 0.99, 1.0])
+    st.lists(st.floats(1e-6, 1000), min_size=1, max_size=200),
+    st.sampled_from([0.0, 0.01, 0.5, 0.9, 0.99, 1.0]),
 )
 def test_a_percentile_is_within_one_percent(seconds: list[float], share: float) -> None:
     latencies = Latencies()
