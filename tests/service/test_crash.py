@@ -4,6 +4,7 @@ A few kills in `make test`, all of them in `make soak`.
 """
 
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -102,7 +103,10 @@ def kill_again_and_again(folder: Path, database_url: str, kills: int) -> Acknowl
         ]
         for caller in callers:
             caller.start()
-        stop.wait(rng.uniform(0.05, 0.6))
+        enough, deadline = len(told.feedback) + 12, time.monotonic() + 30
+        while len(told.feedback) < enough and time.monotonic() < deadline:
+            time.sleep(0.005)
+        stop.wait(rng.uniform(0.0, 0.4))
         city.kill()
         stop.set()
         for caller in callers:
