@@ -111,15 +111,17 @@ class CityProcess:
 
     def __init__(self, folder: Path, url: str, port: int = 0, **sections: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        config = {**CONFIG, "database": {"url": url}, "server": {"stop_with_stdin": True}, **sections}
         self._log = folder / "log.txt"
         with self._log.open("ab") as log:
             before = log.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "service", "serve", "--port", str(port)],
+                stdin=subprocess.PIPE,  # it ends with this process, whatever ends it
                 stderr=log,
                 stdout=log,
                 cwd=folder,
-                env={**os.environ, **environment({**CONFIG, "database": {"url": url}, **sections})},
+                env={**os.environ, **environment(config)},
             )
         self.url = self._wait_for_address(before)
 
@@ -138,13 +140,20 @@ class CityProcess:
     def kill(self) -> None:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
+        self._close()
 
     def ask_to_stop(self) -> None:
         self._process.terminate()
 
     def stop(self) -> int:
         self._process.terminate()
-        return self._process.wait(timeout=30)
+        code = self._process.wait(timeout=30)
+        self._close()
+        return code
+
+    def _close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
 
 def environment(config: dict[str, Any]) -> dict[str, str]:
