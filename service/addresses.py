@@ -1,7 +1,9 @@
-"""Addresses of cities: scheme, host and port."""
+"""What cities are called, and where they are: scheme, host and port."""
 
 import ipaddress
 from urllib.parse import urlsplit
+
+CITY_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 
 def checked_address(address: str) -> str:

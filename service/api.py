@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 import service
 from service import wire
+from service.addresses import CITY_NAME
 from service.answers import Answers
 from service.errors import PricemeshError, UnreadableBody
 from service.gossip.exchange import Gossip
@@ -159,7 +160,7 @@ def peer_routes(gossip: Gossip) -> APIRouter:
     router = APIRouter(prefix="/peers", tags=["admin"])
     most_bytes = gossip.pricing.settings.limits.body_bytes
     unknown = problems({404: "No such city is known here.", 422: "That is no city's name."})
-    origin_ = Annotated[str, PathParameter(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    origin_ = Annotated[str, PathParameter(pattern=f"^{CITY_NAME}$")]
 
     async def done() -> Response:
         return json_response(await state_of(gossip.pricing, gossip))

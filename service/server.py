@@ -114,8 +114,8 @@ def configuration(app: Gate, **more: Any) -> uvicorn.Config:
 
 
 def _spare_the_collector() -> None:
-    """What is here now stays, and what requests leave behind is freed by reference counts: looking through
-    all of it for cycles, at every so many objects of a batch, took half the time of a batch."""
+    """What is here now stays, and what requests leave behind is freed by reference counts: a batch makes
+    enough objects to have all of it looked through for cycles, again and again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)

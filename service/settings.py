@@ -15,7 +15,7 @@ from typing import Any
 from dotenv import dotenv_values
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from service.addresses import checked_address
+from service.addresses import CITY_NAME, checked_address
 from service.core.arrays import LONGEST_CONTEXT
 from service.core.features import Feature, FeatureSpace
 from service.core.policies import Policy, Shape, make_policy
@@ -192,7 +192,7 @@ class ServerSettings(Section):
 
 
 class Settings(Section):
-    city: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    city: str = Field(pattern=f"^{CITY_NAME}$")
     arms: ArmSettings
     features: FeaturesSettings
     policy: PolicySettings = PolicySettings()
@@ -302,6 +302,16 @@ def _told(error: Any) -> str:
     elif error["type"] == "missing":
         said = "is missing"
     return f"{where}: {said}" if where else said
+
+
+def as_variables(values: Mapping[str, Any]) -> dict[str, str]:
+    """A configuration as the PRICEMESH_* variables that `load_settings` reads."""
+    flat = {}
+    for section, content in values.items():
+        for key, value in content.items() if isinstance(content, dict) else [("", content)]:
+            name = f"{PREFIX}{section}_{key}".rstrip("_").upper()
+            flat[name] = value if isinstance(value, str) else json.dumps(value)
+    return flat
 
 
 def without_secrets(settings: Settings) -> dict[str, Any]:

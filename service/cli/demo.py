@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -25,6 +25,7 @@ from service.errors import InvalidParameter, MissingExtra
 
 if TYPE_CHECKING:
     from service.sim.caller import Caller
+    from service.sim.demo import CityProcesses
     from service.sim.drive import Drive, Plan, Tally
 
 EXAMPLES = """
@@ -55,7 +56,6 @@ def demo(
 ) -> None:
     """Start real cities on this machine, send them synthetic demand, and watch them learn together:
     beside them the same cities with the same customers, each alone."""
-    from service.core.policies import make_policy
     from service.sim.demo import CITY_NAMES, CityProcesses
     from service.sim.drive import Plan
     from service.sim.plots import check_plot, plot_mesh_and_alone
@@ -64,7 +64,6 @@ def demo(
         raise InvalidParameter(f"--cities: from 2 to {len(CITY_NAMES)}")
     if policy not in ("netpool", "netlinucb", "netsgducb"):
         raise InvalidParameter(f"--policy {policy} shares nothing between running cities: try netpool")
-    make_policy(policy)
     if plot is None:
         with suppress(MissingExtra):
             check_plot(Path("demo.png"))
@@ -102,7 +101,7 @@ def demo(
 
 
 async def _show(
-    processes: Any,
+    processes: "CityProcesses",
     folder: Path,
     cities: int,
     policy: str,
@@ -139,11 +138,11 @@ async def _show(
         loop.add_signal_handler(told, stop)
     running = asyncio.ensure_future(_both(together, alone))
     peers_seen: list[str] = [""] * cities
-    watching = asyncio.ensure_future(_watch(together._callers, peers_seen))
+    watching = asyncio.ensure_future(_watch(together.callers, peers_seen))
     if not notes.is_terminal:
         notes.print(f"watch: {' '.join(urls[:cities])}", highlight=False)
     try:
-        with Live(console=notes, transient=True, refresh_per_second=4, auto_refresh=False) as live:
+        with Live(console=notes, transient=True, auto_refresh=False) as live:
             said = 0.0
             while not running.done():
                 await asyncio.wait([running], timeout=0.25)

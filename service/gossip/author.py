@@ -37,10 +37,10 @@ class Author:
     def published(self) -> Letter | None:
         return self._node.held.get(self._node.origin)
 
-    def go_on_from(self, kept: Letter | None, most_bytes: int) -> None:
+    def go_on_from(self, kept: Letter | None) -> None:
         """With the letter last published, if it still says what this city knows; else under a new epoch."""
         fresh = self._write()
-        if len(fresh.wire) > most_bytes:
+        if len(fresh.wire) > self._node.most_bytes:
             raise NotStarted(
                 f"this city's letters have {len(fresh.wire)} bytes and would not fit into a request: "
                 "raise limits.body_bytes here and in its peers, or give it fewer arms or shared features"

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -83,7 +82,7 @@ class Gossip:
             self._check,
             cities=self.settings.cities or None,
             most_cities=self.settings.most_cities,
-            most_bytes=self._most_bytes - 100_000,
+            most_bytes=3 * self._most_bytes // 4,  # the rest is for the digest
         )
         self.book = Book(self.settings.address or "", self.settings.fan_out)
         self.callers: dict[str, Peer] = {}  # cities that call and whose address is not known here
@@ -127,7 +126,7 @@ class Gossip:
             self.received_at[letter.origin] = received_at
         if self.pricing.rejoin(self.node.summaries):
             self._absorbed = self._learned()
-        self._author.go_on_from(own, self._most_bytes - 100_000)
+        self._author.go_on_from(own)
 
     @property
     def author(self) -> Author:
@@ -244,7 +243,7 @@ class Gossip:
         briefly = peer.agreed == self.node.state and not self.left
         for _ in range(MOST_TURNS):
             state = self.node.state
-            answer = await self._post(peer, self._composed(peer, peer.known, briefly=briefly))
+            answer = await self._post(peer, self._composed(peer, briefly=briefly))
             if answer is None or answer.state == state:
                 if answer is not None:
                     self._recognise(peer, answer)
@@ -270,15 +269,15 @@ class Gossip:
         peer.origin = answer.sender
         peer.left = self._is_leaving(answer)
 
-    def _composed(self, peer: Peer, known: Any, *, briefly: bool) -> Message:
+    def _composed(self, peer: Peer, *, briefly: bool) -> Message:
         """What to tell a peer; the letters in it are remembered, so that one it does not take is not sent
         to it again and again."""
         if briefly:
-            return self.node.message(None, briefly=True)
-        letters = self.node.lacking(known, peer.sent_lately(self.ticks))
-        peer.remember(letters, known, self.ticks)
+            return self.node.brief()
+        letters = self.node.lacking(peer.known, peer.sent_lately(self.ticks))
+        peer.remember(letters, peer.known, self.ticks)
         return replace(
-            self.node.message(known, letters=letters),
+            self.node.full(letters),
             address=self.settings.address or "",
             leave=self._leave(),
             discovers=self.settings.discover,
@@ -361,7 +360,7 @@ class Gossip:
         elif message.digest is not None:
             peer.known = {**message.digest, **self.node.digest}  # once it has taken what it lacks
         if self.left and reply is None:
-            reply = self.node.message(None, briefly=True)
+            reply = self.node.brief()
         if reply is None:
             return None
         book: tuple[str, ...] = ()
@@ -496,9 +495,10 @@ class Gossip:
 
     async def leave(self) -> int:
         """Tell the peers that this city goes, and call nobody any more; how many have heard it."""
-        if self.shares:
-            await self.author.publish()
         await self.pricing.control("left", {})
+        if not self.shares:
+            return 0
+        await self.author.publish()
         peers = [peer for peer in self.book.peers.values() if not peer.left]
         await asyncio.gather(*(self._ask(peer) for peer in peers))
         return sum(not peer.misses for peer in peers)

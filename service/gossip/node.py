@@ -8,12 +8,13 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
+from service.addresses import CITY_NAME
 from service.core.summary import Held, Summary, merge
 from service.errors import BadSummary
 from service.gossip.envelope import UNWANTED, Digest, Edition, Message, state_of
 from service.gossip.letters import Letter
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME = re.compile(CITY_NAME)
 LAST_VERSION = 1 << 62
 MOST_REFUSED = 8  # in one message; after that the rest is not looked at
 
@@ -51,7 +52,7 @@ class Node:
         self._check = check
         self._cities = cities
         self._most_cities = most_cities
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes  # of letters in one message
         self.held: dict[str, Letter] = {}
         self.dropped: set[str] = set()
         self.trusted: dict[str, bytes] = {}  # keys that an operator has named
@@ -98,27 +99,25 @@ class Node:
 
     # An exchange
 
-    def message(
-        self, known: Digest | None, *, briefly: bool = False, letters: Iterable[Letter] | None = None
-    ) -> Message:
-        """What to send to a city that held `known` when last heard: briefly only what this one's state is,
-        else what it holds and all that the other lacks, as far as one message carries it."""
-        if briefly:
-            return Message(self.origin, self.state)
-        sent = self.lacking(known) if letters is None else letters
-        wires = tuple(letter.wire for letter in sent)
+    def brief(self) -> Message:
+        """Only what this city's state is."""
+        return Message(self.origin, self.state)
+
+    def full(self, letters: Iterable[Letter]) -> Message:
+        """All that it holds by name, and these letters."""
+        wires = tuple(letter.wire for letter in letters)
         return Message(self.origin, self.state, self.fingerprint, self.digest, letters=wires)
 
     def reply(self, heard: Message, letters: Iterable[Letter]) -> Message | None:
         """To a message whose letters have been taken, with those that its sender lacks. When both hold the
         same, nothing to a brief one, and to another briefly who says so."""
         if heard.state == self.state:
-            return None if heard.digest is None else self.message(None, briefly=True)
-        return self.message(heard.digest, letters=letters)
+            return None if heard.digest is None else self.brief()
+        return self.full(letters)
 
     def lacking(self, digest: Digest | None, but: Collection[Sent] = ()) -> list[Letter]:
-        """The letters that a holder of `digest` has not, or has older, save those in `but`; one's own
-        first. Of a stranger nothing is known, and it gets one's own only."""
+        """The letters that a holder of `digest` has not, or has older, save those in `but`, as far as one
+        message carries them; one's own first. Of a stranger nothing is known: it gets one's own only."""
         if digest is None:
             return [self.held[self.origin]] if self.origin in self.held else []
         letters: list[Letter] = []
@@ -131,7 +130,7 @@ class Node:
             if (origin, letter.edition, digest.get(origin)) in but:
                 continue
             size += len(letter.wire) + 4
-            if letters and size > self._most_bytes:
+            if letters and size > self.most_bytes:
                 break
             letters.append(letter)
         return letters

@@ -1,7 +1,6 @@
 """Several cities as processes of their own, for a demonstration: started, watched, and surely ended."""
 
 import asyncio
-import json
 import os
 import random
 import subprocess
@@ -14,6 +13,7 @@ from socket import create_server
 from typing import Any
 
 from service.errors import NotStarted
+from service.settings import PREFIX, as_variables
 from service.sim.caller import Caller, CallFailed
 from service.sim.worlds import World
 
@@ -40,15 +40,13 @@ class CityProcesses:
         self._folder = folder
         self._processes: list[tuple[str, subprocess.Popen[bytes], Path]] = []
 
-    def start(self, name: str, port: int, settings: dict[str, Any]) -> str:
-        """Begin to start a city; its address."""
+    def start(self, name: str, port: int, settings: dict[str, Any]) -> None:
+        """Begin to start a city; `ready` waits for it."""
         log = self._folder / f"{name}.log"
-        env = {key: value for key, value in os.environ.items() if not key.startswith("PRICEMESH_")}
-        values = settings | {"server": {"port": port, "stop_with_stdin": True, "drain_seconds": 0.0}}
-        for section, content in values.items():
-            for key, value in content.items() if isinstance(content, dict) else [("", content)]:
-                variable = f"PRICEMESH_{section}_{key}".rstrip("_").upper()
-                env[variable] = value if isinstance(value, str) else json.dumps(value)
+        env = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
+        env |= as_variables(
+            settings | {"server": {"port": port, "stop_with_stdin": True, "drain_seconds": 0.0}}
+        )
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [sys.executable, "-m", "service", "serve", "--log-level", "warning"],
@@ -60,7 +58,6 @@ class CityProcesses:
                 start_new_session=True,  # Ctrl-C is for the one who watches
             )
         self._processes.append((name, process, log))
-        return f"http://127.0.0.1:{port}"
 
     async def ready(self, urls: Sequence[str]) -> None:
         """Until all are."""

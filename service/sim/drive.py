@@ -42,12 +42,11 @@ class Town:
     shared: tuple[dict[str, Any], ...]
     local: tuple[dict[str, Any], ...]
 
-    def body(self, x: Array, decision_id: str | None = None) -> bytes:
+    def body(self, x: Array) -> bytes:
         values = x.tolist()
         shared = dict(zip((item["name"] for item in self.shared), values, strict=False))
         local = dict(zip((item["name"] for item in self.local), values[len(self.shared) :], strict=False))
-        asked: dict[str, Any] = {"shared": shared, "local": local}
-        return json.dumps(asked | ({"decision_id": decision_id} if decision_id else {})).encode()
+        return json.dumps({"shared": shared, "local": local}).encode()
 
 
 async def survey(callers: Sequence[Caller]) -> list[Town]:
@@ -248,7 +247,7 @@ class Drive:
     ) -> None:
         self.plan = plan
         self.tallies = [Tally(town) for town in towns]
-        self._callers = callers
+        self.callers = callers
         self._world = world
         self._rounds = _Rounds(world, plan)
         self._rng = np.random.default_rng([plan.seed, 77])
@@ -290,7 +289,7 @@ class Drive:
         finally:
             for task in self._tasks:
                 task.cancel()
-            await close_all(self._callers)
+            await close_all(self.callers)
         if self._fault is not None:
             raise self._fault
         return self.tallies
@@ -428,7 +427,7 @@ class Drive:
         """The answer, or None and a failure counted."""
         failures = self.tallies[city].failures
         try:
-            status, answer = await self._callers[city].call("POST", path, body)
+            status, answer = await self.callers[city].call("POST", path, body)
         except CallFailed as fault:
             failures[f"{path}: {fault}"] += 1
             return None

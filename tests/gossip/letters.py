@@ -61,7 +61,7 @@ def exchange(one: Node, other: Node) -> None:
 
     known = None
     for _ in range(4):
-        asked = Message.from_bytes(one.message(known).to_bytes())
+        asked = Message.from_bytes(one.full(one.lacking(known)).to_bytes())
         other.take(other.sift(asked.letters).fresh)
         reply = other.reply(asked, other.lacking(asked.digest))
         if reply is None:

@@ -177,5 +177,5 @@ def test_a_message_survives_the_wire() -> None:
         tuple(each.wire for each in lisbon.held.values()),
     )
     assert Message.from_bytes(sent.to_bytes()) == sent
-    brief = lisbon.message(None, briefly=True).to_bytes()
+    brief = lisbon.brief().to_bytes()
     assert len(brief) == 4 + 1 + 7 + 16

@@ -17,7 +17,7 @@ import uvicorn
 from service.app import create_app
 from service.pricing import Pricing
 from service.server import configuration
-from service.settings import Settings
+from service.settings import Settings, as_variables
 from service.sim.demo import free_ports
 
 CONFIG: dict[str, Any] = {
@@ -121,7 +121,7 @@ class CityProcess:
                 stderr=log,
                 stdout=log,
                 cwd=folder,
-                env={**os.environ, **environment(config)},
+                env={**os.environ, **as_variables(config)},
             )
         self.url = self._wait_for_address(before)
 
@@ -154,16 +154,3 @@ class CityProcess:
     def _close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-
-
-def environment(config: dict[str, Any]) -> dict[str, str]:
-    """A configuration as PRICEMESH_* variables."""
-    flat = {}
-    for section, values in config.items():
-        if isinstance(values, dict):
-            for key, value in values.items():
-                text = value if isinstance(value, str) else json.dumps(value)
-                flat[f"PRICEMESH_{section}_{key}".upper()] = text
-        else:
-            flat[f"PRICEMESH_{section}".upper()] = str(values)
-    return flat

@@ -13,7 +13,8 @@ import pytest
 
 from service.errors import InvalidParameter, NoKey, TooFast, WrongConfiguration
 from service.keys import Gatekeeper, Scope, new_key, read_keys, write_keys
-from tests.service.running import CONFIG, CONTEXT, CityProcess, RunningCity, environment, settings_for
+from service.settings import as_variables
+from tests.service.running import CONFIG, CONTEXT, CityProcess, RunningCity, settings_for
 
 
 def pricemesh(*words: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -152,7 +153,7 @@ def test_impossible_scopes_names_and_files_are_told(tmp_path: Path) -> None:
 
 
 def test_without_keys_it_listens_on_loopback_only(tmp_path: Path) -> None:
-    env = environment({**CONFIG, "database": {"url": f"sqlite:///{tmp_path}/x.db"}})
+    env = as_variables({**CONFIG, "database": {"url": f"sqlite:///{tmp_path}/x.db"}})
     refused = pricemesh("serve", "--host", "0.0.0.0", "--port", "0", cwd=tmp_path, env=env)
     assert refused.returncode == 2
     assert "loopback only" in refused.stderr
