@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.http import LOAD_CORE, SERVER_CORE, city_command, city_environment, context, lua, process, wrk
+from benchmarks.stopwatch import spread
 from service.sim.idle import idle_endpoint
 
 SECONDS, REPETITIONS, PORT = 6, 5, 8921
@@ -119,13 +120,11 @@ def main() -> None:
         ("calls a second where nothing is done, one core, against wrk", own, others, ""),
         (f"p99 of /price at {capacity / 2:.0f} a second together, against h2load", mine, theirs, " ms"),
     ):
-        ratios = sorted(a / b for a, b in zip(ours, other, strict=True))
         table.add_row(
             what,
             f"{median(ours):,.4g}{unit}",
             f"{median(other):,.4g}{unit}",
-            f"{median(ratios):.2f}",
-            f"{ratios[0]:.2f}–{ratios[-1]:.2f}",
+            *spread(ours, other),
         )
     Console(width=120).print(table)
 

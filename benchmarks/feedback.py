@@ -15,8 +15,9 @@ from rich.table import Table
 from service.cli.terminal import run_quickly
 from service.signing import new_secret
 from service.sim.demo import CITY_NAMES, CityProcesses, city_settings, free_ports
-from service.sim.drive import Delay, Plan, Tally, drive
+from service.sim.drive import Tally, drive
 from service.sim.market import Market
+from service.sim.plan import Delay, Plan
 
 CITIES, DECISIONS, SEED = 4, 4000, 1
 CASES = {

@@ -32,6 +32,7 @@ from benchmarks.http import (
     lua,
     process,
 )
+from benchmarks.stopwatch import spread
 from service.core.policies import Shape, make_policy
 from service.core.summary import Summary
 from service.gossip.letters import Seal
@@ -213,12 +214,10 @@ def prices() -> Table:
     for city in peers:
         city.stop()
     shutil.rmtree(folder)
-    ratios = sorted(a / b for a, b in zip(times["with"], times["without"], strict=True))
     made.add_row(
         f"{median(times['without']):.2f} ms",
         f"{median(times['with']):.2f} ms",
-        f"{median(ratios):.2f}",
-        f"{ratios[0]:.2f}–{ratios[-1]:.2f}",
+        *spread(times["with"], times["without"]),
     )
     return made
 

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.http import city_command, city_environment, context, fresh_ids, lua, process, wrk
+from benchmarks.stopwatch import spread
 
 SIZES = {"small": 10_000, "large": 1_000_000}
 PORTS = {"small": 8911, "large": 8912}
@@ -88,23 +89,19 @@ def main() -> None:
         "",
     )
     small, large = starts["small"], starts["large"]
-    ratios = sorted(b / a for a, b in zip(small, large, strict=True))
     table.add_row(
         "start until it answers",
         f"{median(small):.2f} s",
         f"{median(large):.2f} s",
-        f"{median(ratios):.2f}",
-        f"{ratios[0]:.2f}–{ratios[-1]:.2f}",
+        *spread(large, small),
     )
     for path in ("/price", "/feedback"):
         low, high = rates["small", path], rates["large", path]
-        ratios = sorted(b / a for a, b in zip(low, high, strict=True))
         table.add_row(
             f"{path} per second",
             f"{median(low):,.0f}",
             f"{median(high):,.0f}",
-            f"{median(ratios):.2f}",
-            f"{ratios[0]:.2f}–{ratios[-1]:.2f}",
+            *spread(high, low),
         )
     Console(width=110).print(table)
     shutil.rmtree(folder)

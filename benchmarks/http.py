@@ -21,6 +21,8 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.stopwatch import spread
+
 ARMS, SHARED, LOCAL = 10, 10, 10
 CONNECTIONS, SECONDS, REPETITIONS = 32, 4, 5
 SERVER_CORE, LOAD_CORE = "0", "1"
@@ -173,13 +175,11 @@ def main() -> None:
         ("/feedback", "empty /feedback", 1),
         ("/price/batch of 100", "/price", 100),
     ):
-        ratios = sorted(factor * a / b for a, b in zip(rates[name], rates[base], strict=True))
         table.add_row(
             name,
             f"{factor * median(rates[name]):,.0f}",
             f"{base} ({median(rates[base]):,.0f})",
-            f"{median(ratios):.2f}",
-            f"{ratios[0]:.2f}–{ratios[-1]:.2f}",
+            *spread(rates[name], rates[base], factor),
         )
     Console(width=110).print(table)
     shutil.rmtree(folder)

@@ -1,7 +1,7 @@
 """Contenders timed in turn within one run, so that a noisy machine is noisy for all of them."""
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -43,3 +43,9 @@ def race(
     finally:
         gc.enable()
     return {name: Times(values) for name, values in seconds.items()}
+
+
+def spread(ours: Sequence[float], theirs: Sequence[float], factor: float = 1.0) -> tuple[str, str]:
+    """Median and range of `factor * ours / theirs`, repetition by repetition, as a table shows them."""
+    ratios = sorted(factor * a / b for a, b in zip(ours, theirs, strict=True))
+    return f"{median(ratios):.2f}", f"{ratios[0]:.2f}–{ratios[-1]:.2f}"

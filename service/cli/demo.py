@@ -26,7 +26,8 @@ from service.errors import InvalidParameter, MissingExtra
 if TYPE_CHECKING:
     from service.sim.caller import Caller
     from service.sim.demo import CityProcesses
-    from service.sim.drive import Drive, Plan, Tally
+    from service.sim.drive import Drive, Tally
+    from service.sim.plan import Plan
 
 EXAMPLES = """
 **Examples**
@@ -57,7 +58,7 @@ def demo(
     """Start real cities on this machine, send them synthetic demand, and watch them learn together:
     beside them the same cities with the same customers, each alone."""
     from service.sim.demo import CITY_NAMES, CityProcesses
-    from service.sim.drive import Plan
+    from service.sim.plan import Plan
     from service.sim.plots import check_plot, plot_mesh_and_alone
 
     if not 2 <= cities <= len(CITY_NAMES):

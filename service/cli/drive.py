@@ -88,7 +88,8 @@ def drive(
     """Drive synthetic demand at running cities: regret, because the world is known, and latency.
 
     With --rate, latency counts from the time a call should have left (no coordinated omission)."""
-    from service.sim.drive import ROW_NAMES, Delay, Plan
+    from service.sim.drive import ROW_NAMES
+    from service.sim.plan import Delay, Plan
     from service.sim.plots import check_plot, plot_latency
 
     if rate is not None and concurrency is not None:

@@ -10,16 +10,12 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
+from dataclasses import replace
 
 import httpx
-import numpy as np
 
-from service.addresses import checked_address, is_loopback, may_be_called
-from service.core.summary import Summary
 from service.errors import (
     BadSummary,
     NotAllowed,
@@ -30,28 +26,22 @@ from service.errors import (
     UnreadableBody,
 )
 from service.gossip.author import Author
+from service.gossip.discovery import MOST_LEARNED, Discovery
 from service.gossip.envelope import Message
+from service.gossip.intake import Intake
 from service.gossip.letters import Leave, Letter
-from service.gossip.node import NAME, Node, Refusal
+from service.gossip.node import NAME
 from service.gossip.peers import Book, Peer
 from service.keys import Pace
 from service.pricing import Pricing
 from service.signing import HEADER, Keyring
-from service.store.operations import DropOrigin, ForgetPeers, KeepLetters, KeepPeers, TrustKey
+from service.store.operations import DropOrigin, TrustKey
 
 log = logging.getLogger("pricemesh.gossip")
 
 MOST_TURNS = 4  # request and answer, until both hold the same
-MOST_LEARNED = 64  # addresses taken from one message
 CALLS_FROM_A_MACHINE = 20  # times the rate of one city
 PEER_FAULTS = (httpx.HTTPError, httpx.InvalidURL, PricemeshError, OSError, TimeoutError)
-
-
-@dataclass
-class Quarantine:
-    reason: str
-    since: float
-    via: str  # who brought it
 
 
 class Gossip:
@@ -76,26 +66,18 @@ class Gossip:
         self._most_bytes = settings.limits.body_bytes
         self._most_entries = 2 * self.settings.most_cities + 16  # of a digest, a book, a bundle of letters
         self.shares = bool(pricing.learner.fields)
-        self.node = Node(
-            settings.city,
-            settings.fingerprint,
-            self._check,
-            cities=self.settings.cities or None,
-            most_cities=self.settings.most_cities,
-            most_bytes=3 * self._most_bytes // 4,  # the rest is for the digest
-        )
-        self.book = Book(self.settings.address or "", self.settings.fan_out)
-        self.callers: dict[str, Peer] = {}  # cities that call and whose address is not known here
-        self.quarantined: dict[str, Quarantine] = {}
         self.counts: Counter[tuple[str, str]] = Counter()  # (what, which): for the metrics
+        self.intake = Intake(pricing, self.counts, clock)
+        self.node = self.intake.node
+        self.book = Book(self.settings.address or "", self.settings.fan_out)
+        self._discovery = Discovery(pricing, self.book, clock)
+        self.callers: dict[str, Peer] = {}  # cities that call and whose address is not known here
         self.ticks = 0
-        self.received_at: dict[str, float] = {}
         self._absorbed: dict[str, tuple[int, float]] = {}  # by origin, what it had learned when last absorbed
         self._author: Author | None = None
         self._http: httpx.AsyncClient | None = None
         self._task: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
-        self._taking = asyncio.Lock()
         self._absorbing = asyncio.Lock()
 
     # Start and end
@@ -118,12 +100,12 @@ class Gossip:
                     own = letter
                     continue
                 self.node.admit(letter, self.node.held.get(letter.origin))
-                self._check(letter.summary)
+                self.intake.check(letter.summary)
             except BadSummary as fault:
                 log.warning("a letter kept here does not count any more", extra={"fault": str(fault)})
                 continue
             self.node.take([letter])
-            self.received_at[letter.origin] = received_at
+            self.intake.received_at[letter.origin] = received_at
         if self.pricing.rejoin(self.node.summaries):
             self._absorbed = self._learned()
         self._author.go_on_from(own)
@@ -193,7 +175,7 @@ class Gossip:
         if asking:
             patience = None if self.settings.lockstep else self.settings.interval_seconds
             await asyncio.wait(asking, timeout=patience)
-        await self._forget_unreached()
+        await self._discovery.forget_unreached()
 
     async def absorb(self, *, always: bool = False) -> bool:
         """Let what was heard count, if anyone has learned anything since."""
@@ -370,7 +352,7 @@ class Gossip:
 
     async def _meet(self, message: Message) -> Peer:
         """The peer that this message comes from."""
-        await self._learn_addresses([message.address] if message.address else [])
+        await self._discovery.learn([message.address] if message.address else [])
         peer = self.book.of(message.sender) or self.book.peers.get(message.address)
         if peer is None:
             if len(self.callers) >= 2 * self.settings.most_cities:
@@ -384,88 +366,15 @@ class Gossip:
         peer.left = leaving
         return peer
 
-    # Taking in
-
     async def _take(self, message: Message) -> set[str]:
-        """Check, keep, then count; whose letters were refused. One message at a time, so that nothing older
-        is kept after something newer."""
-        if message.book:
-            await self._learn_addresses(message.book)
+        """Everything that a message brings; whose letters were refused."""
+        await self._discovery.learn(message.book)
         if not message.letters:
             return set()
-        async with self._taking:
-            sifted = await asyncio.to_thread(self.node.sift, message.letters)
-            for refusal in sifted.refused:
-                self._refused(refusal, message.sender)
-            if sifted.fresh:
-                now = self._clock()
-                kept = [(letter.origin, letter.wire) for letter in sifted.fresh]
-                await self.pricing.writer.submit(KeepLetters(kept, now))
-                self.node.take(sifted.fresh)
-                self.counts["letters", "taken"] += len(kept)
-                for letter in sifted.fresh:
-                    self.received_at[letter.origin] = now
-                    if self.quarantined.pop(letter.origin, None):
-                        log.info("no longer quarantined", extra={"peer": letter.origin})
+        sifted = await self.intake.take(message.letters, message.sender)
         if sifted.own is not None:
             await self.author.renew(sifted.own)
         return {refusal.origin for refusal in sifted.refused}
-
-    def _refused(self, refusal: Refusal, sender: str) -> None:
-        """Whoever could have made it is to blame: its origin if the seal is its own, else who brought it."""
-        self.counts["letters", "refused"] += 1
-        if refusal.origin == self.city:
-            log.error(
-                "letters in this city's name are sealed with another key: if its database was set up anew, "
-                "its peers have to trust its new key",
-                extra={"via": sender, "fault": refusal.reason},
-            )
-        blamed, reason = refusal.origin, refusal.reason
-        if not refusal.sealed and refusal.origin != sender:
-            blamed, reason = sender, f"it brought a letter of {refusal.origin or 'nobody'}: {reason}"
-        known = self.quarantined.get(blamed)
-        if known is None or known.reason != reason:
-            log.warning("quarantined", extra={"peer": blamed, "reason": reason, "via": sender})
-            if known is not None or len(self.quarantined) < 2 * self.settings.most_cities:
-                self.quarantined[blamed] = Quarantine(reason, self._clock(), sender)
-
-    def _check(self, summary: Summary) -> None:
-        """Whether an honest city could have made it."""
-        learner, settings = self.pricing.learner, self.pricing.settings
-        numbers = summary.numbers
-        if numbers.size != learner.layout.size:
-            raise BadSummary(f"it has {numbers.size} numbers, a summary here has {learner.layout.size}")
-        if not np.isfinite(numbers).all():
-            raise BadSummary("it has numbers that are not finite")
-        parts = learner.layout.unpack(numbers)
-        learner.check(parts, summary.version, settings.longest_square, settings.feedback.largest_reward)
-
-    # Addresses
-
-    async def _learn_addresses(self, addresses: Iterable[str]) -> None:
-        """From a signed peer, where this city discovers; among unsigned ones only on this machine."""
-        if not self.settings.discover:
-            return
-        good: list[str] = []
-        for address in list(addresses)[:MOST_LEARNED]:
-            with suppress(ValueError):
-                checked = checked_address(address)
-                host = urlsplit(checked).hostname or ""
-                if may_be_called(host) if self._keyring.signs else is_loopback(host):
-                    good.append(checked)
-        room = max(0, self.settings.most_cities - len(self.book.peers))
-        fresh = [address for address in good if address not in self.book.peers][:room]
-        fresh = [peer.address for peer in self.book.add(fresh, configured=False)]
-        if fresh:
-            log.info("addresses learned", extra={"addresses": fresh})
-            await self.pricing.writer.submit(KeepPeers(fresh, self._clock()))
-
-    async def _forget_unreached(self) -> None:
-        """Addresses that others told and where nobody ever answered make room."""
-        gone = self.book.forget_unreached()
-        if gone:
-            log.info("addresses forgotten", extra={"addresses": gone})
-            await self.pricing.writer.submit(ForgetPeers(gone))
 
     # Operators
 
@@ -475,7 +384,7 @@ class Gossip:
             raise UnknownCity("a city cannot drop itself: POST /admin/leave lets it leave the mesh")
         await self.pricing.writer.submit(DropOrigin(origin, self._clock()))
         self.node.drop(origin)
-        self.quarantined.pop(origin, None)
+        self.intake.quarantined.pop(origin, None)
         await self.absorb()
 
     async def readmit(self, origin: str) -> None:
@@ -490,7 +399,7 @@ class Gossip:
             raise UnknownCity("a city's own key is in its database")
         await self.pricing.writer.submit(TrustKey(origin, key))
         self.node.trust(origin, key)
-        self.quarantined.pop(origin, None)
+        self.intake.quarantined.pop(origin, None)
         await self.absorb()
 
     async def leave(self) -> int:

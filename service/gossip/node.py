@@ -51,7 +51,7 @@ class Node:
         self.fingerprint = fingerprint
         self._check = check
         self._cities = cities
-        self._most_cities = most_cities
+        self.most_cities = most_cities
         self.most_bytes = most_bytes  # of letters in one message
         self.held: dict[str, Letter] = {}
         self.dropped: set[str] = set()
@@ -191,8 +191,8 @@ class Node:
             raise BadSummary(f"{origin!r:.50} is no city's name")
         if self._cities is not None and origin not in self._cities and origin != self.origin:
             raise BadSummary("it is not among the cities that gossip.cities admits")
-        if newest is None and origin != self.origin and len(self.held) + incoming >= self._most_cities:
-            raise BadSummary(f"too many cities: gossip.most_cities admits {self._most_cities}")
+        if newest is None and origin != self.origin and len(self.held) + incoming >= self.most_cities:
+            raise BadSummary(f"too many cities: gossip.most_cities admits {self.most_cities}")
         if not 0 < summary.epoch < LAST_VERSION or summary.version >= LAST_VERSION:
             raise BadSummary("its epoch or version is none that a city could have reached")
         if summary.fingerprint != self.fingerprint:

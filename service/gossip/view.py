@@ -11,14 +11,14 @@ def peers_of(gossip: Gossip) -> list[dict[str, Any]]:
     """Every city known, whether heard, relayed, refused or dropped."""
     by_origin = gossip.callers | {peer.origin: peer for peer in gossip.book.peers.values() if peer.origin}
     node = gossip.node
-    names = set(node.held) | set(by_origin) | set(gossip.quarantined) | node.dropped
+    names = set(node.held) | set(by_origin) | set(gossip.intake.quarantined) | node.dropped
     rows = [_row(gossip, origin, by_origin.get(origin)) for origin in sorted(names - {gossip.city})]
     return rows + [_row(gossip, "", peer) for peer in gossip.book.peers.values() if not peer.origin]
 
 
 def _row(gossip: Gossip, origin: str, peer: Peer | None) -> dict[str, Any]:
-    letter, quarantine = gossip.node.held.get(origin), gossip.quarantined.get(origin)
-    heard = max(gossip.received_at.get(origin, 0.0), (peer.heard_at if peer else None) or 0.0)
+    letter, quarantine = gossip.node.held.get(origin), gossip.intake.quarantined.get(origin)
+    heard = max(gossip.intake.received_at.get(origin, 0.0), (peer.heard_at if peer else None) or 0.0)
     return {
         "origin": origin or None,
         "address": (peer.address or None) if peer else None,
@@ -37,7 +37,7 @@ def _row(gossip: Gossip, origin: str, peer: Peer | None) -> dict[str, Any]:
 def _status(gossip: Gossip, origin: str, peer: Peer | None) -> str:
     if origin in gossip.node.dropped:
         return "dropped"
-    if origin in gossip.quarantined:
+    if origin in gossip.intake.quarantined:
         return "quarantined"
     if peer is None:
         return "relayed"

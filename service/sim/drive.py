@@ -12,163 +12,22 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any
 
 import numpy as np
 
-from service.core.arrays import Array, not_negative
 from service.errors import InvalidParameter
 from service.sim.caller import Caller, CallFailed
 from service.sim.latency import Latencies
-from service.sim.market import Market
-from service.sim.worlds import Instance, Linear, Round, World
+from service.sim.plan import Plan
+from service.sim.towns import Town, survey, world_for
+from service.sim.worlds import Instance, Round, World
 
 FLUSH_SECONDS = 15.0
 LATE_AT_A_TIME = 16
-MOST_A_SECOND = 100_000
 MOST_MARKS = 4000
 MOST_BEHIND = 10_000  # rounds a city may be behind the others before it skips some
 PAUSE_WHEN_UNREACHABLE = 0.5
-
-
-@dataclass(frozen=True)
-class Town:
-    """A city as it describes itself."""
-
-    url: str
-    name: str
-    prices: tuple[float, ...]
-    shared: tuple[dict[str, Any], ...]
-    local: tuple[dict[str, Any], ...]
-
-    def body(self, x: Array) -> bytes:
-        values = x.tolist()
-        shared = dict(zip((item["name"] for item in self.shared), values, strict=False))
-        local = dict(zip((item["name"] for item in self.local), values[len(self.shared) :], strict=False))
-        return json.dumps({"shared": shared, "local": local}).encode()
-
-
-async def survey(callers: Sequence[Caller]) -> list[Town]:
-    """What each city has: arms and features, from its /state."""
-    towns = []
-    for caller in callers:
-        try:
-            status, body = await caller.call("GET", "/state")
-        except CallFailed as fault:
-            raise CallFailed(f"{caller.url}: {fault}") from None
-        if status != 200:
-            raise CallFailed(f"{caller.url}/state answers {status}: {body[:300].decode(errors='replace')}")
-        try:
-            state = json.loads(body)
-            features = state["features"]
-            prices = tuple(arm["price"] for arm in state["arms"])
-            town = Town(
-                caller.url, state["city"], prices, tuple(features["shared"]), tuple(features["local"])
-            )
-        except (ValueError, KeyError, TypeError):
-            raise CallFailed(f"{caller.url} answers, but is no city of pricemesh") from None
-        towns.append(town)
-    return towns
-
-
-def world_for(towns: Sequence[Town], name: str, heterogeneity: float = 0.0) -> World:
-    """The world in which these cities can sell."""
-    first = towns[0]
-    for town in towns:
-        if town.prices != first.prices or town.shared != first.shared:
-            raise InvalidParameter(f"{town.name} and {first.name} differ in prices or shared features")
-    if name == "market":
-        return _market(towns, heterogeneity)
-    items = [(town, item) for town in towns for item in (*town.shared, *town.local)]
-    positive = any(item["min"] > -1 for _, item in items)
-    for town, item in items:
-        if item["min"] > (0 if positive else -1) or item["max"] < 1:
-            raise InvalidParameter(
-                f"a world's features lie between {0 if positive else -1} and 1, but {town.name} holds "
-                f"{item['name']} to [{item['min']:g}, {item['max']:g}]: widen it"
-            )
-    return Linear(
-        cities=len(towns),
-        arms=len(first.prices),
-        shared=len(first.shared),
-        local=tuple(len(town.local) for town in towns),
-        heterogeneity=heterogeneity,
-        positive=positive,
-    )
-
-
-def _market(towns: Sequence[Town], heterogeneity: float) -> Market:
-    first = towns[0]
-    widths = {len(town.local) for town in towns}
-    world = Market(
-        cities=len(towns),
-        arms=len(first.prices),
-        shared=len(first.shared),
-        local=max(widths),
-        heterogeneity=heterogeneity,
-    )
-    shared, local = world.feature_names
-    for town in towns:
-        has = tuple(item["name"] for item in town.shared), tuple(item["name"] for item in town.local)
-        if has != (shared, local) or town.prices != world.prices:
-            raise InvalidParameter(
-                f"the market world has the features {', '.join(shared + local)} and the prices "
-                f"{list(world.prices)}; {town.name} has {', '.join(has[0] + has[1])} and "
-                f"{list(town.prices)}. deploy/city.toml is a city of that world; try --world linear"
-            )
-    return world
-
-
-@dataclass(frozen=True)
-class Delay:
-    """How late feedback comes: exponential in seconds, or uniform in decisions."""
-
-    seconds: float = 0.0
-    decisions: int = 0
-
-    @classmethod
-    def parse(cls, text: str) -> "Delay":
-        """`5s` is exponential with mean 5 seconds; `1000` is up to 1000 decisions late."""
-        try:
-            delay = cls(seconds=float(text[:-1])) if text.endswith("s") else cls(decisions=int(text))
-        except ValueError:
-            raise InvalidParameter(f"a delay is 5s (seconds) or 1000 (decisions), not {text!r}") from None
-        not_negative("delay", delay.seconds + delay.decisions)
-        return delay
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to send."""
-
-    seed: int = 0
-    rates: tuple[float, ...] | None = None  # calls a second to each city: open loop
-    concurrency: int = 1  # callers at each city: closed loop, where there are no rates
-    seconds: float | None = None
-    decisions: int | None = None  # for each city
-    delay: Delay = Delay()
-    lose: float = 0.0
-    duplicate: float = 0.0
-    drift_at: int | None = None  # after so many decisions of a city the world is another
-    learn: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("lose", "duplicate"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InvalidParameter(f"--{name} is a share between 0 and 1, not {getattr(self, name)}")
-        for name, value, least in (
-            ("--seed", self.seed, 0),
-            ("--concurrency", self.concurrency, 1),
-            ("--decisions", self.decisions, 1),
-            ("--drift-at", self.drift_at, 0),
-        ):
-            if value is not None and value < least:
-                raise InvalidParameter(f"{name} is {least} or more, not {value}")
-        if self.rates is not None and not all(0 < rate <= MOST_A_SECOND for rate in self.rates):
-            raise InvalidParameter(f"--rate is decisions a second, up to {MOST_A_SECOND:,}")
-        if self.seconds is not None and not 0 < self.seconds < inf:
-            raise InvalidParameter("--seconds is a number of seconds, 0 for no end")
 
 
 @dataclass

@@ -15,10 +15,12 @@ from service.errors import InvalidParameter
 from service.settings import Settings
 from service.sim.caller import Caller, CallFailed
 from service.sim.demo import city_settings
-from service.sim.drive import Delay, Drive, Plan, Row, Town, close_all, drive, survey, world_for
+from service.sim.drive import Drive, Row, close_all, drive
 from service.sim.idle import ANSWER
 from service.sim.latency import Latencies
 from service.sim.market import Market
+from service.sim.plan import Delay, Plan
+from service.sim.towns import Town, survey, world_for
 from service.sim.worlds import Linear
 from tests.service.running import RunningCity
 
