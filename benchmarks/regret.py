@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from service.core.arrays import Array
 from service.sim.market import Market
+from service.sim.mesh import Conduct
 from service.sim.paper.experiments import POLICIES as READINGS
 from service.sim.simulate import entries, simulate
 from service.sim.worlds import Linear, World
@@ -46,7 +47,7 @@ def average_regret(job: tuple[Setting, str]) -> Array:
     """R(T)/T of every seed."""
     setting, spec = job
     (entry,) = entries([spec], [])
-    return simulate(setting.world, entry, SEEDS, ROUNDS, gossip_every=setting.gossip_every).per_round
+    return simulate(setting.world, entry, SEEDS, ROUNDS, Conduct(gossip_every=setting.gossip_every)).per_round
 
 
 def main() -> None:

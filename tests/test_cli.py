@@ -12,12 +12,12 @@ import pytest
 SMALL = ["--rounds", "30", "--seeds", "2", "--cities", "3", "--arms", "3"]
 
 
-def pricemesh(*words: str) -> subprocess.CompletedProcess[str]:
+def pricemesh(*words: str, patience: float = 120) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "service", *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patience,
         check=False,
     )
 

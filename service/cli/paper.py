@@ -2,58 +2,97 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from service.cli.terminal import notes
+
+if TYPE_CHECKING:
+    from service.sim.paper.study import Job
+
+QUICK_SEEDS, QUICK_ROUNDS, SEEDS = 3, 400, 20
 
 EXAMPLES = """
 **Examples**
 
-`pricemesh paper --quick` — few seeds, minutes
+`pricemesh paper --quick` — three seeds, 400 rounds: some minutes
 
-`pricemesh paper --out results` — 20 seeds; interrupted, it goes on where it was
+`pricemesh paper --out results` — 20 seeds, 1000 rounds: most of an hour on two cores; interrupted, it goes on
+where it was when started again
+
+`pricemesh paper --out docs/paper --report-only` — figures and report again, from the tables that are there
 """
 
 
 def paper(
-    quick: Annotated[bool, typer.Option("--quick", help="Three seeds instead of twenty.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help=f"{QUICK_SEEDS} seeds and {QUICK_ROUNDS} rounds.")
+    ] = False,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results go.")] = Path("results"),
-    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds. [default: 20]")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", help=f"How many seeds. [default: {SEEDS}]")
+    ] = None,
     workers: Annotated[int | None, typer.Option(metavar="N", help="Processes. [default: all cores]")] = None,
+    report_only: Annotated[
+        bool, typer.Option("--report-only", help="Run nothing: report and figures from the tables there.")
+    ] = False,
 ) -> None:
-    """Run the paper's experiments and judge its claims: CSV, figures, and a report with a verdict each.
-
-    So far: regret over time, share of shared features, outliers, arms, gaps, noise, confidence intervals."""
+    """Run the paper's experiments and judge its claims: tables, figures, and a report with a verdict each."""
     from service.errors import InvalidParameter
+    from service.sim.paper.evidence import Evidence
     from service.sim.paper.experiments import all_jobs
-    from service.sim.paper.report import draw_all, write_csv, write_report
-    from service.sim.paper.study import Results, run_all
+    from service.sim.paper.figures import draw_all
+    from service.sim.paper.report import write_report
+    from service.sim.paper.tables import Tables
     from service.sim.plots import check_plot
 
-    count = seeds or (3 if quick else 20)
+    count = seeds or (QUICK_SEEDS if quick else SEEDS)
     if count < 2:
         raise InvalidParameter("--seeds: two or more, or nothing can be said of the spread")
+    if report_only and not (out / "runs.csv").is_file():
+        raise InvalidParameter(f"--report-only: there are no tables in {out}")
     out.mkdir(parents=True, exist_ok=True)
     check_plot(out / "x.png")
-    chosen = tuple(range(count))
-    jobs, results = all_jobs(chosen), Results(out / "data")
+    started = perf_counter()
+    if not report_only:
+        jobs = all_jobs(tuple(range(count)), QUICK_ROUNDS if quick else None)
+        _measure(jobs, out, workers or os.cpu_count() or 1, quick=quick)
+    report = write_report(out)
+    drawn = list(draw_all(Evidence(Tables.read(out)), out))
+    minutes = (perf_counter() - started) / 60
+    print(f"wrote {report}, its tables and {len(drawn)} figures in {minutes:.1f} minutes")
+
+
+def _measure(jobs: "list[Job]", out: Path, workers: int, *, quick: bool) -> None:
+    """All that is not there yet, on all cores; then what a round costs, alone; then the tables."""
+    from service.sim.paper.cost import all_points, measure_all
+    from service.sim.paper.study import Results, run_all
+    from service.sim.paper.tables import write_tables
+
+    results = Results(out / "data")
+    missing = results.missing(jobs)
+    if len(missing) < len(jobs):
+        notes.print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are there already", highlight=False)
+    points = all_points(quick=quick)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
         console=notes,
         disable=not notes.is_terminal,
     ) as progress:
-        task = progress.add_task("experiments", total=None)
-        for job in run_all(
-            jobs, results, workers or os.cpu_count() or 1, lambda total: progress.update(task, total=total)
-        ):
-            progress.update(task, advance=1, description=f"{job.setting.name}, {job.policy}")
-    report = write_report(results, chosen, out)
-    write_csv(results, jobs, out)
-    draw_all(results, chosen, out)
-    print(f"wrote {report}, {out / 'measured.csv'} and figures")
+        task = progress.add_task("experiments", total=sum(job.effort for job in missing))
+        for job in run_all(missing, results, workers):
+            said = f"{job.setting.name}, {job.policy}"
+            progress.update(task, advance=job.effort, description=f"{said:.40}")
+        task = progress.add_task("cost of a round", total=len(points))
+        costs = []
+        for cost in measure_all(points):
+            costs.append(cost)
+            progress.advance(task)
+    write_tables(results, jobs, costs, out)

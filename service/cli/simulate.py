@@ -90,6 +90,10 @@ def simulate(
         float | None,
         typer.Option(metavar="P", help="Linear world: share of contexts 5 times as long. [default: 0]"),
     ] = None,
+    correlation: Annotated[
+        float | None,
+        typer.Option(metavar="R", help="Linear world: correlation of any two features. [default: 0]"),
+    ] = None,
     gap: Annotated[
         float | None,
         typer.Option(metavar="G", help="Linear world: scale of arm differences. [default: 1]"),
@@ -97,6 +101,11 @@ def simulate(
     gossip_every: Annotated[
         int, typer.Option(metavar="M", help="Rounds between exchanges of summaries.")
     ] = 1,
+    delay: Annotated[int, typer.Option(metavar="D", help="Rounds that feedback comes late.")] = 0,
+    drift_at: Annotated[
+        int | None,
+        typer.Option(metavar="T", help="Rounds after which the world is another. [default: never]"),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw R(t)/t per policy (png, svg or pdf).")
     ] = None,
@@ -110,18 +119,25 @@ def simulate(
     ] = None,
 ) -> None:
     """Let policies price in a synthetic world, all cities in one process, and compare their regret."""
-    from service.sim.mesh import group_sizes
+    from service.sim.mesh import Conduct, group_sizes
     from service.sim.plots import check_plot, plot_average_regret
     from service.sim.simulate import RowWriter, check_run, entries
     from service.sim.simulate import simulate as run
 
     sizes = group_sizes(groups) if groups is not None else None
     count = cities if cities is not None else (sum(sizes) if sizes else 12)
-    linear = {"noise": noise, "context_mean": context_mean, "outliers": outliers, "gap": gap}
+    linear = {
+        "noise": noise,
+        "context_mean": context_mean,
+        "outliers": outliers,
+        "correlation": correlation,
+        "gap": gap,
+    }
     place = _world(world, count, arms, shared, _local(local), heterogeneity, linear)
     chosen = entries(policy or DEFAULT_POLICIES, set_ or [])
     numbers = range(seed, seed + seeds)
-    check_run(place, numbers, rounds, sizes, gossip_every)
+    conduct = Conduct(groups=sizes, gossip_every=gossip_every, delay=delay, drift_at=drift_at)
+    check_run(place, numbers, rounds, conduct)
     check_writable(csv, json_, plot)
     if plot:
         check_plot(plot)
@@ -138,8 +154,7 @@ def simulate(
                     entry,
                     numbers,
                     rounds,
-                    groups=sizes,
-                    gossip_every=gossip_every,
+                    conduct,
                     tick=lambda task=task: progress.advance(task),  # type: ignore[misc]
                     writer=writer,
                 )

@@ -21,7 +21,7 @@ from service.sim.caller import Caller, CallFailed
 from service.sim.latency import Latencies
 from service.sim.plan import Plan
 from service.sim.towns import Town, survey, world_for
-from service.sim.worlds import Instance, Round, World
+from service.sim.worlds import Instance, Round, World, play_out
 
 FLUSH_SECONDS = 15.0
 LATE_AT_A_TIME = 16
@@ -73,11 +73,7 @@ class _Rounds:
     """The rounds of a world, drawn once and read by every city at its own pace."""
 
     def __init__(self, world: World, plan: Plan) -> None:
-        self.instances: list[Instance] = [world.instance([plan.seed])]
-        if plan.drift_at is not None:
-            self.instances.append(world.instance([plan.seed + 1_000_003]))
-        self._streams = [instance.rounds() for instance in self.instances]
-        self._drift_at = plan.drift_at
+        self._stream = play_out(world, [plan.seed], plan.drift_at)
         self._drawn: deque[tuple[Round, Instance]] = deque(maxlen=MOST_BEHIND)
         self._next = 0  # the round to draw next; the newest ones drawn are in `_drawn`
         self.asked = [0] * world.cities
@@ -85,8 +81,7 @@ class _Rounds:
     def take(self, city: int) -> tuple[Round, Instance]:
         wanted = max(self.asked[city], self._next - MOST_BEHIND)
         while self._next <= wanted:
-            which = 1 if self._drift_at is not None and self._next >= self._drift_at else 0
-            self._drawn.append((next(self._streams[which]), self.instances[which]))
+            self._drawn.append(next(self._stream))
             self._next += 1
         self.asked[city] = wanted + 1
         return self._drawn[wanted - self._next]

@@ -87,8 +87,12 @@ class MarketInstance:
             contexts = np.stack([self._contexts(rng, shape, start) for rng, _ in streams], axis=1)
             luck = np.stack([rng.random(shape) for _, rng in streams], axis=1)
             for x, u in zip(contexts, luck, strict=True):
-                yield Round(x, self._share_buying(x) * self._price / HIGHEST_PRICE, u)
+                yield Round(x, self.expected(x), u)
             start += BLOCK
+
+    def expected(self, x: Array) -> Array:
+        means: Array = self._share_buying(x) * self._price / HIGHEST_PRICE
+        return means
 
     def _contexts(self, rng: Generator, shape: tuple[int, int], start: int) -> Array:
         """Features between 0 and 1: the clock moves a round an hour, the rest is weather and luck."""

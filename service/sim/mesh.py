@@ -5,6 +5,7 @@ observes its context, decides, is rewarded and learns. All on the learners that 
 """
 
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -16,9 +17,9 @@ from service.core.arrays import Array, Ints
 from service.core.policies import Learner, Policy, Shape
 from service.core.policies.shared import SharedLearner
 from service.core.summary import Summary
-from service.core.ucb import choose
+from service.core.ucb import Score, choose
 from service.errors import InvalidParameter
-from service.sim.worlds import World, at_arm
+from service.sim.worlds import Instance, Round, World, at_arm, play_out
 
 Number = TypeVar("Number", np.float64, np.int64)
 
@@ -32,6 +33,9 @@ class Step(NamedTuple):
     reward: Array
     regret: Array  # expected reward of the best arm minus that of the arm chosen
     radius: Array  # of the arm chosen
+    score: Score  # of all arms, (S, N, K)
+    now: Round
+    instance: Instance
 
 
 class Row(NamedTuple):
@@ -54,31 +58,50 @@ class _Block:
     batch: tuple[int, int, int]
 
 
-def check_mesh(world: World, groups: Sequence[int] | None, gossip_every: int) -> tuple[int, ...]:
-    """The sizes of the groups, if they and the period of gossip can be."""
-    sizes = tuple(groups or (world.cities,))
-    if sum(sizes) != world.cities or min(sizes) < 1:
-        raise InvalidParameter(f"groups {sizes} do not add up to {world.cities} cities")
-    if gossip_every < 1:
-        raise InvalidParameter(f"gossip_every counts rounds, from 1: not {gossip_every}")
-    return sizes
+@dataclass(frozen=True, kw_only=True)
+class Conduct:
+    """How cities play: in groups of which sizes, in the order of the cities (one group if not said), how
+    many rounds from one exchange of summaries to the next, how many rounds feedback comes late, and after
+    how many rounds, if ever, the world becomes another."""
+
+    groups: tuple[int, ...] | None = None
+    gossip_every: int = 1
+    delay: int = 0
+    drift_at: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("gossip_every", self.gossip_every, 1),
+            ("delay", self.delay, 0),
+            ("drift_at", self.drift_at, 0),
+        ):
+            if value is not None and value < least:
+                raise InvalidParameter(f"{name} counts rounds, from {least}: not {value}")
+
+    def sizes(self, world: World) -> tuple[int, ...]:
+        """The sizes of the groups, if this world can be so divided."""
+        sizes = self.groups or (world.cities,)
+        if sum(sizes) != world.cities or min(sizes) < 1:
+            raise InvalidParameter(f"groups {sizes} do not add up to {world.cities} cities")
+        return sizes
+
+
+PLAINLY = Conduct()
 
 
 class Mesh:
-    """N cities of one policy. `groups` are the sizes of the groups, in the order of the cities."""
+    """N cities of one policy."""
 
     def __init__(
         self,
         world: World,
         policy: Policy,
         seeds: Sequence[int],
-        *,
-        groups: Sequence[int] | None = None,
-        gossip_every: int = 1,
+        conduct: Conduct = PLAINLY,
     ) -> None:
-        sizes = check_mesh(world, groups, gossip_every)
+        sizes = conduct.sizes(world)
         self.world, self.policy, self.seeds = world, policy, tuple(seeds)
-        self.gossip_every = gossip_every
+        self.conduct = conduct
         self.blocks = [self._block(size, sizes) for size in sorted(set(sizes))]
 
     def _block(self, size: int, sizes: tuple[int, ...]) -> _Block:
@@ -89,26 +112,36 @@ class Mesh:
         return _Block(np.concatenate(members), self.policy.learner(shape), batch)
 
     def play(self, rounds: int) -> Iterator[Step]:
-        instance = self.world.instance(self.seeds)
-        shape = (len(self.seeds), self.world.cities)
-        for index, now in zip(range(rounds), instance.rounds(), strict=False):
-            if index % self.gossip_every == 0:
+        """A step is given before it is learned: who watches sees what the cities believed when deciding."""
+        late: deque[tuple[Array, Ints, Array]] = deque()
+        stream = play_out(self.world, self.seeds, self.conduct.drift_at)
+        for index, (now, instance) in zip(range(rounds), stream, strict=False):
+            if index % self.conduct.gossip_every == 0:
                 self.gossip()
-            arm = np.empty(shape, dtype=np.int64)
-            radius = np.empty(shape)
-            for block in self.blocks:
-                score = block.learner.score(self._of(block, now.context))
-                chosen = choose(score)
-                arm[:, block.cities] = chosen.reshape(len(self.seeds), -1)
-                radius[:, block.cities] = at_arm(score.radius, chosen).reshape(len(self.seeds), -1)
+            score = self.score(now.context)
+            arm = choose(score)
             reward = instance.reward(now, arm)
-            for block in self.blocks:
-                block.learner.learn(
-                    self._of(block, now.context), self._of(block, arm), self._of(block, reward)
-                )
             best = now.expected.argmax(axis=-1)
             regret = at_arm(now.expected, best) - at_arm(now.expected, arm)
-            yield Step(index + 1, arm, best, reward, regret, radius)
+            radius = at_arm(score.radius, arm)
+            yield Step(index + 1, arm, best, reward, regret, radius, score, now, instance)
+            late.append((now.context, arm, reward))
+            if len(late) > self.conduct.delay:
+                self.learn(*late.popleft())
+
+    def score(self, context: Array) -> Score:
+        """Every arm's estimate and radius in every city, (S, N, K)."""
+        per_arm = (*context.shape[:2], self.world.arms)
+        estimate, radius = np.empty(per_arm), np.empty(per_arm)
+        for block in self.blocks:
+            score = block.learner.score(self._of(block, context))
+            estimate[:, block.cities] = score.estimate.reshape(len(self.seeds), -1, self.world.arms)
+            radius[:, block.cities] = score.radius.reshape(len(self.seeds), -1, self.world.arms)
+        return Score(estimate, radius)
+
+    def learn(self, context: Array, arm: Ints, reward: Array) -> None:
+        for block in self.blocks:
+            block.learner.learn(self._of(block, context), self._of(block, arm), self._of(block, reward))
 
     def gossip(self) -> None:
         """One tick: everyone in a group gets everyone's newest summary."""
@@ -126,7 +159,7 @@ class Mesh:
         every observation since the last tick (context, arm and reward)."""
         learner = self.blocks[0].learner
         if isinstance(learner, SharedLearner):
-            return self.gossip_every * 8 * (learner.shape.dim + 2)
+            return self.conduct.gossip_every * 8 * (learner.shape.dim + 2)
         if not learner.fields:
             return 0
         numbers = np.zeros(learner.layout.size)
@@ -136,7 +169,7 @@ class Mesh:
 def rows(step: Step, seeds: Sequence[int]) -> Iterator[Row]:
     """A step as flat rows, one for each seed and city."""
     for s, seed in enumerate(seeds):
-        columns = (a[s].tolist() for a in step[1:])
+        columns = (a[s].tolist() for a in step[1:6])
         for city, (arm, best, reward, regret, radius) in enumerate(zip(*columns, strict=True)):
             yield Row(seed, step.round, city, arm, best, reward, regret, radius)
 

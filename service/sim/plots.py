@@ -75,21 +75,30 @@ def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> 
     _save(figure, path)
 
 
-def label_ends(axes: "Axes", ends: Sequence[tuple[float, str, str]], last: int) -> None:
-    """Name each line at its right end, moved apart where two would overlap."""
-    low, high = (float(v) for v in np.log10(axes.get_ylim()))
-    apart = 0.05 * (high - low)
-    floor = -np.inf
-    for value, label, colour in sorted(ends):
-        floor = max(float(np.log10(max(value, 1e-12))), floor + apart)
+def label_ends(
+    axes: "Axes", ends: Sequence[tuple[float, str, str]], last: float, *, value: bool = True
+) -> None:
+    """Name each line at its right end, with its last value, moved apart where two would overlap."""
+    log = axes.get_yscale() == "log"
+    low, high = (float(v) for v in (np.log10(axes.get_ylim()) if log else axes.get_ylim()))
+    size = float(axes.xaxis.label.get_fontsize())
+    apart = 1.4 * size * axes.figure.dpi / 72.0 / axes.bbox.height * (high - low)
+    ascending = sorted(ends)
+    at = [float(np.log10(max(end, 1e-12))) if log else end for end, *_ in ascending]
+    for i in range(1, len(at)):
+        at[i] = max(at[i], at[i - 1] + apart)
+    at[-1] = min(at[-1], high)
+    for i in reversed(range(len(at) - 1)):
+        at[i] = min(at[i], at[i + 1] - apart)
+    for (end, label, colour), place in zip(ascending, at, strict=True):
         axes.annotate(
-            f"{label}  {value:.3g}",
-            xy=(last, 10**floor),
+            f"{label}  {end:.3g}" if value else label,
+            xy=(last, 10**place if log else place),
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
             color=colour,
-            fontsize=9,
+            fontsize=size,
             annotation_clip=False,
         )
 

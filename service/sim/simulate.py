@@ -11,7 +11,7 @@ import numpy as np
 from service.core.arrays import Array
 from service.core.policies import Policy, make_policy, parameters
 from service.errors import InvalidParameter
-from service.sim.mesh import Mesh, Row, check_mesh, rows
+from service.sim.mesh import PLAINLY, Conduct, Mesh, Row, rows
 from service.sim.worlds import World
 
 
@@ -116,13 +116,11 @@ class RowWriter:
         self._writer.writerows((label, *row) for row in rows_)
 
 
-def check_run(
-    world: World, seeds: Sequence[int], rounds: int, groups: Sequence[int] | None, gossip_every: int
-) -> None:
+def check_run(world: World, seeds: Sequence[int], rounds: int, conduct: Conduct) -> None:
     """Refuse what cannot be run, before anything is written."""
     if rounds < 1 or not seeds or min(seeds) < 0:
         raise InvalidParameter("a run has at least one round and one seed, and no seed below zero")
-    check_mesh(world, groups, gossip_every)
+    conduct.sizes(world)
 
 
 def simulate(
@@ -130,15 +128,14 @@ def simulate(
     entry: Entry,
     seeds: Sequence[int],
     rounds: int,
+    conduct: Conduct = PLAINLY,
     *,
-    groups: Sequence[int] | None = None,
-    gossip_every: int = 1,
     tick: Callable[[], None] = lambda: None,
     writer: RowWriter | None = None,
 ) -> Outcome:
     """Play all rounds; `tick` is called after each, `writer` gets every row."""
-    check_run(world, seeds, rounds, groups, gossip_every)
-    mesh = Mesh(world, entry.policy, seeds, groups=groups, gossip_every=gossip_every)
+    check_run(world, seeds, rounds, conduct)
+    mesh = Mesh(world, entry.policy, seeds, conduct)
     regret, radius = np.empty((2, len(seeds), rounds))
     started = perf_counter()
     for step in mesh.play(rounds):

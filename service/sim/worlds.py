@@ -6,6 +6,7 @@ the policy, the other seeds or the number of rounds, so all policies meet the sa
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from service.core.arrays import Array, Ints, not_negative
 from service.errors import InvalidParameter
 
 BLOCK = 64  # rounds drawn from the generators at once
+DRIFTED = 1_000_003  # from a seed to that of its world after a drift
 
 
 class Round(NamedTuple):
@@ -30,6 +32,9 @@ class Instance(Protocol):
 
     def rounds(self) -> Iterator[Round]:
         """Without end."""
+
+    def expected(self, x: Array) -> Array:
+        """The mean reward of every arm (S, N, K) for the contexts x (S, N, d)."""
 
     def reward(self, now: Round, arm: Ints) -> Array:
         """What the chosen arms (S, N) bring."""
@@ -53,8 +58,8 @@ class Linear:
     entries N(0, 1/(c+s)); a context is N(mean, I) divided by max(1, its length); noise N(0, sigma^2).
 
     `gap` scales the arms' deviations from their mean, `outliers` is the probability that a context is
-    five times as long, `positive` contexts are folded to have no negative entries. `local` may differ
-    between cities: then give a number for each.
+    five times as long, `correlation` is that of any two features of a context, `positive` contexts are
+    folded to have no negative entries. `local` may differ between cities: then give a number for each.
     """
 
     cities: int = 12
@@ -65,6 +70,7 @@ class Linear:
     heterogeneity: float = 0.0
     context_mean: float = 0.0
     outliers: float = 0.0
+    correlation: float = 0.0
     gap: float = 1.0
     positive: bool = False
 
@@ -82,6 +88,8 @@ class Linear:
             raise InvalidParameter(f"context_mean must be a number, not {self.context_mean!r}")
         if not 0 <= self.outliers <= 1:
             raise InvalidParameter(f"outliers is a probability, not {self.outliers!r}")
+        if not 0 <= self.correlation <= 1:
+            raise InvalidParameter(f"correlation lies between 0 and 1, not {self.correlation!r}")
 
     @property
     def locals_(self) -> tuple[int, ...]:
@@ -127,10 +135,17 @@ class LinearInstance:
             contexts *= np.where(far, 5.0, 1.0)[..., None]  # (BLOCK, S, N, d)
             luck = np.stack([rng.standard_normal(shape) for rng in noise], axis=1)
             for x, epsilon in zip(contexts, luck, strict=True):
-                yield Round(x, np.matvec(self.theta, x), epsilon)
+                yield Round(x, self.expected(x), epsilon)
+
+    def expected(self, x: Array) -> Array:
+        means: Array = np.matvec(self.theta, x)
+        return means
 
     def _contexts(self, rng: Generator, shape: tuple[int, int]) -> Array:
         drawn = rng.standard_normal((*shape, self._has.shape[1]))
+        if common := self._world.correlation:
+            drawn *= np.sqrt(1.0 - common)
+            drawn += np.sqrt(common) * rng.standard_normal((*shape, 1))
         x = (self._world.context_mean + drawn) * self._has
         if self._world.positive:
             x = np.abs(x)
@@ -139,6 +154,18 @@ class LinearInstance:
 
     def reward(self, now: Round, arm: Ints) -> Array:
         return at_arm(now.expected, arm) + self._world.noise * now.luck
+
+
+def play_out(
+    world: World, seeds: Sequence[int], drift_at: int | None = None
+) -> Iterator[tuple[Round, Instance]]:
+    """Rounds without end, each with the instance it is of; after `drift_at` rounds the world is another."""
+    first = world.instance(seeds)
+    for now in islice(first.rounds(), drift_at):
+        yield now, first
+    second = world.instance([seed + DRIFTED for seed in seeds])
+    for now in second.rounds():
+        yield now, second
 
 
 def generator(seed: int, stream: str) -> Generator:

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -6,8 +7,8 @@ import pytest
 from service.core.policies import Policy, Shape, make_policy
 from service.core.ucb import choose
 from service.errors import InvalidParameter
-from service.sim.mesh import Mesh, group_sizes, rows
-from service.sim.worlds import Linear
+from service.sim.mesh import Conduct, Mesh, group_sizes, rows
+from service.sim.worlds import DRIFTED, Linear
 
 
 @pytest.mark.parametrize("groups", [None, (2, 2, 2), (3, 1, 2), (1,) * 6])
@@ -20,7 +21,7 @@ def test_the_vectorised_mesh_decides_as_single_cities_would(
     """Two seeds of six cities at once, against a loop over seeds and cities with one learner each that
     gossip every second round in their group."""
     world, seeds, rounds = Linear(cities=6, arms=3, shared=4, local=2), [5, 6], 40
-    mesh = Mesh(world, policy, seeds, groups=groups, gossip_every=2)
+    mesh = Mesh(world, policy, seeds, Conduct(groups=groups, gossip_every=2))
     steps = list(mesh.play(rounds))
     starts = np.cumsum((0, *(groups or (6,))))
     members = [range(a, b) for a, b in pairwise(starts)]
@@ -81,11 +82,44 @@ def test_a_label_that_means_nothing_is_refused(label: str) -> None:
         group_sizes(label)
 
 
-def test_groups_must_add_up_and_gossip_must_happen() -> None:
+def test_late_feedback_is_learned_late_and_in_order() -> None:
+    """Three rounds late, against single cities that are told as late."""
+    world, policy = Linear(cities=2, arms=3), make_policy("disjoint")
+    cities = [policy.learner(Shape(3, 8, 2)) for _ in range(2)]
+    steps = []
+    for step in Mesh(world, policy, [4], Conduct(delay=3)).play(25):
+        steps.append(step)
+        for i, city in enumerate(cities):
+            if step.round > 4:
+                past = steps[step.round - 5]
+                city.learn(past.now.context[0, i], past.arm[0, i], past.reward[0, i])
+            score = city.score(step.now.context[0, i])
+            np.testing.assert_allclose(score.radius, step.score.radius[0, i], rtol=1e-9)
+            np.testing.assert_allclose(score.estimate, step.score.estimate[0, i], atol=1e-12)
+
+
+def test_after_a_drift_the_world_is_another() -> None:
+    world = Linear(cities=2, arms=3)
+    contexts = [
+        step.now.context for step in Mesh(world, make_policy("disjoint"), [4], Conduct(drift_at=5)).play(9)
+    ]
+    before = [now.context for now, _ in zip(world.instance([4]).rounds(), range(5), strict=False)]
+    after = [now.context for now, _ in zip(world.instance([4 + DRIFTED]).rounds(), range(4), strict=False)]
+    np.testing.assert_array_equal(contexts, before + after)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda: Conduct(gossip_every=0), lambda: Conduct(delay=-1), lambda: Conduct(drift_at=-1)],
+)
+def test_rounds_are_counted_from_where_they_can_be(wrong: Callable[[], Conduct]) -> None:
+    with pytest.raises(InvalidParameter, match="counts rounds"):
+        wrong()
+
+
+def test_groups_must_add_up() -> None:
     with pytest.raises(InvalidParameter, match="add up"):
-        Mesh(Linear(cities=5), make_policy("netpool"), [0], groups=(2, 2))
-    with pytest.raises(InvalidParameter, match="from 1"):
-        Mesh(Linear(cities=5), make_policy("netpool"), [0], gossip_every=0)
+        Mesh(Linear(cities=5), make_policy("netpool"), [0], Conduct(groups=(2, 2)))
 
 
 def test_bytes_per_tick_are_those_of_the_wire_form() -> None:
@@ -93,13 +127,15 @@ def test_bytes_per_tick_are_those_of_the_wire_form() -> None:
     header, per_arm = 42, 8 * 9 // 2 + 8 + 2
     assert Mesh(world, make_policy("netpool"), [0]).bytes_per_tick == header + 8 * 5 * per_arm
     assert Mesh(world, make_policy("disjoint"), [0]).bytes_per_tick == 0
-    assert Mesh(world, make_policy("shared"), [0], gossip_every=3).bytes_per_tick == 3 * 8 * (10 + 2)
+    assert Mesh(world, make_policy("shared"), [0], Conduct(gossip_every=3)).bytes_per_tick == 3 * 8 * (10 + 2)
 
 
 def test_cities_in_groups_of_one_learn_as_if_alone() -> None:
     world, alone = Linear(cities=4), (1, 1, 1, 1)
     decisions = [
-        np.array([step.arm for step in Mesh(world, make_policy(name), [0, 1], groups=alone).play(80)])
+        np.array(
+            [step.arm for step in Mesh(world, make_policy(name), [0, 1], Conduct(groups=alone)).play(80)]
+        )
         for name in ("disjoint", "netpool", "shared")
     ]
     np.testing.assert_array_equal(decisions[0], decisions[1])

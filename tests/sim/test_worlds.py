@@ -32,6 +32,18 @@ def test_linear_contexts_are_bounded_and_outliers_are_five_times_as_long() -> No
     assert abs(outlying.mean() - 0.25) < 0.044
 
 
+def test_features_are_as_correlated_as_asked_for() -> None:
+    """Two normal variables of correlation r agree in sign with probability 1/2 + arcsin(r)/pi, which the
+    scaling of a context leaves alone."""
+    rounds = play(Linear(cities=40, shared=2, local=1, correlation=0.5), [0], 250)
+    signs = np.array([np.sign(now.context[0]) for now in rounds])
+    agree = (signs[..., 0] == signs[..., 2]).mean()
+    # 10000 draws: five standard errors are 0.024
+    assert abs(agree - (0.5 + np.arcsin(0.5) / np.pi)) < 0.024
+    same = play(Linear(correlation=1.0), [0], 3)[2].context
+    np.testing.assert_allclose(same, np.broadcast_to(same[..., :1], same.shape), rtol=1e-12)
+
+
 def test_linear_parameters_have_the_variances_of_the_design() -> None:
     world = Linear(cities=6, arms=50, shared=6, local=4, heterogeneity=0.5)
     theta = world.instance(range(20)).theta  # (S, N, K, d)

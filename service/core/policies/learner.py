@@ -209,6 +209,9 @@ class Policy(Protocol):
 
     name: ClassVar[str]
 
+    @property
+    def alpha(self) -> float: ...
+
     def learner(self, shape: Shape) -> Learner: ...
 
 

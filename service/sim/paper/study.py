@@ -3,32 +3,54 @@ study goes on where it was."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
 
+import service
 from service.core.arrays import Array
+from service.core.policies.weighted import WeightedLearner
 from service.sim.market import Market
-from service.sim.mesh import group_sizes
-from service.sim.simulate import entries, simulate
+from service.sim.mesh import Conduct, Mesh, group_sizes
+from service.sim.paper.intervals import Intervals
+from service.sim.simulate import entries, standard_error
 from service.sim.worlds import Linear
 
-MARKS = 100  # points of a curve that are kept
+MARKS = 50  # points of a curve that are kept
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A world, how its cities are grouped, and for how long."""
+    """A world, how its cities are grouped and exchange, and for how long."""
 
     name: str
     world: Linear | Market
-    groups: str = "12"
+    groups: str = ""  # as `pricemesh simulate` takes them; nothing is one group of all
     rounds: int = 1000
     gossip_every: int = 1
+    delay: int = 0
+    drifts: bool = False  # half-way the world becomes another
+    watched: bool = False  # the intervals of every city are kept, for one seed
+
+    @property
+    def conduct(self) -> Conduct:
+        return Conduct(
+            groups=group_sizes(self.groups) if self.groups else None,
+            gossip_every=self.gossip_every,
+            delay=self.delay,
+            drift_at=self.rounds // 2 if self.drifts else None,
+        )
+
+    @property
+    def marks(self) -> list[int]:
+        marks = np.linspace(1, self.rounds, min(MARKS, self.rounds)).round().astype(int)
+        return sorted(set(marks.tolist()))
 
 
 @dataclass(frozen=True)
@@ -42,49 +64,101 @@ class Job:
         """Names all that decides the outcome."""
         world = self.setting.world
         setting = asdict(self.setting) | {"world": [type(world).__name__, asdict(world)]}
-        told = json.dumps([setting, self.policy, self.seeds], sort_keys=True)
+        told = json.dumps([setting, self.policy, self.seeds, code()], sort_keys=True)
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
-
-@dataclass(frozen=True)
-class Measured:
-    """What came of a job, by seed: curves at `rounds`."""
-
-    rounds: Array  # (M,)
-    regret: Array  # R(t), (S, M)
-    radius: Array  # mean over cities of the chosen arm's radius in the rounds up to each mark, (S, M)
-    bytes_per_tick: int
-    seconds: float
-
     @property
-    def average(self) -> Array:
-        """R(T)/T of every seed."""
-        return np.asarray(self.regret[:, -1] / self.rounds[-1])
+    def effort(self) -> float:
+        """Roughly, in microseconds: long jobs go first, and the time that is left is told by it."""
+        setting, world = self.setting, self.setting.world
+        c, s, n = world.shared, world.widest_local, world.cities
+        cities = len(self.seeds) * n
+        learners = cities * world.arms
+        match self.policy.partition(":")[0]:
+            case "shared":
+                each_round, each_tick = cities * (5.0 + (c + n * s) ** 2 / 80), 0.0
+            case "netsgducb":
+                each_round, each_tick = learners * (0.5 + (c + s) / 100), 0.0
+            case "netpool":
+                each_round, each_tick = learners * (1.0 + (c + s) ** 2 / 150), learners * (24.0 + c**3 / 220)
+            case _:
+                each_round, each_tick = learners * (0.6 + (c + s) ** 2 / 150), 0.0
+        return setting.rounds * (300.0 + each_round + each_tick / setting.gossip_every)
+
+
+@cache
+def code() -> str:
+    """Names the learners, worlds and measurements as they are now: others do not go on from their files."""
+    root = Path(service.__file__).parent
+    files = sorted((root / "core").rglob("*.py"))
+    files += [root / "sim" / name for name in ("market.py", "mesh.py", "worlds.py")]
+    files += [Path(__file__), Path(__file__).with_name("intervals.py")]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def measure(job: Job) -> dict[str, Any]:
+    """Play a job; `seeds` has a list of values by seed for every column, `curve` one by mark."""
     setting = job.setting
     (entry,) = entries([job.policy], [])
-    outcome = simulate(
-        setting.world,
-        entry,
-        job.seeds,
-        setting.rounds,
-        groups=group_sizes(setting.groups),
-        gossip_every=setting.gossip_every,
-    )
-    marks = np.unique(np.linspace(1, setting.rounds, min(MARKS, setting.rounds)).round().astype(int))
-    radius = [part.mean(axis=1) for part in np.split(outcome.radius, marks[:-1], axis=1)]
+    started = process_time()
+    mesh = Mesh(setting.world, entry.policy, job.seeds, setting.conduct)
+    intervals = Intervals(mesh, setting.rounds, city_by_city=setting.watched)
+    regret = np.empty((len(job.seeds), setting.rounds))
+    marks = setting.marks
+    for step in mesh.play(setting.rounds):
+        regret[:, step.round - 1] = step.regret.sum(axis=1)
+        if step.round in marks:
+            intervals.look(step)
+    summed = regret.cumsum(axis=1)
+    average = summed / np.arange(1, setting.rounds + 1)
+    at_marks = average[:, np.array(marks) - 1]
     return {
         "setting": setting.name,
-        "policy": job.policy,
         "groups": setting.groups,
-        "rounds": marks.tolist(),
-        "regret": outcome.regret.cumsum(axis=1)[:, marks - 1].tolist(),
-        "radius": np.stack(radius, axis=1).tolist(),
-        "bytes_per_tick": outcome.bytes_per_tick,
-        "seconds": outcome.seconds,
+        "policy": job.policy,
+        "rounds": setting.rounds,
+        "gossip_every": setting.gossip_every,
+        "bytes": mesh.bytes_per_tick,
+        "cpu_seconds": process_time() - started,
+        "seeds": {
+            "seed": list(job.seeds),
+            "regret": average[:, -1].tolist(),
+            "slope": slopes(summed).tolist(),
+            "own_weight": own_weight(mesh).tolist(),
+            **{name: values.tolist() for name, values in intervals.columns().items()},
+        },
+        "curve": {
+            "round": marks,
+            "regret": at_marks.mean(axis=0).tolist(),
+            "regret_error": [2 * standard_error(at) if len(at) > 1 else 0.0 for at in at_marks.T],
+            **{name: values.tolist() for name, values in intervals.curves().items()},
+        },
+        "cities": intervals.cities,
     }
+
+
+def slopes(summed: Array) -> Array:
+    """Of log R(t) against log t over the second half of the rounds, by seed: below 1 is sublinear."""
+    late = np.arange(summed.shape[1] // 2, summed.shape[1])
+    t = np.log(late + 1.0)
+    log_regret = np.log(np.maximum(summed[:, late], 1e-12))
+    return np.asarray(np.polyfit(t, log_regret.T, 1)[0])
+
+
+def own_weight(mesh: Mesh) -> Array:
+    """omega_ii at the end, mean over cities and arms, by seed; not a number where there are no weights."""
+    learners = [block.learner for block in mesh.blocks]
+    own = [
+        np.diagonal(learner.weights, axis1=-2, axis2=-1).reshape(len(mesh.seeds), -1)
+        for learner in learners
+        if isinstance(learner, WeightedLearner)
+    ]
+    if not own:
+        return np.full(len(mesh.seeds), np.nan)
+    return np.asarray(np.concatenate(own, axis=1).mean(axis=1))
 
 
 class Results:
@@ -105,25 +179,16 @@ class Results:
         fresh.write_text(json.dumps(record), encoding="utf-8")
         fresh.replace(self._path(job))
 
-    def read(self, job: Job) -> Measured:
-        record = json.loads(self._path(job).read_text(encoding="utf-8"))
-        return Measured(
-            np.array(record["rounds"], dtype=np.float64),
-            np.array(record["regret"]),
-            np.array(record["radius"]),
-            record["bytes_per_tick"],
-            record["seconds"],
-        )
+    def read(self, job: Job) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads(self._path(job).read_text(encoding="utf-8"))
+        return record
 
 
-def run_all(
-    jobs: Sequence[Job], results: Results, workers: int, started: Callable[[int], None]
-) -> Iterator[Job]:
-    """Run what is missing on all cores, keep each result as it comes, and tell which is done."""
-    missing = results.missing(jobs)
-    started(len(missing))
+def run_all(jobs: Sequence[Job], results: Results, workers: int) -> Iterator[Job]:
+    """Run all on as many cores, the longest first, keep each result as it comes, and tell which is done."""
+    longest_first = sorted(jobs, key=lambda job: job.effort, reverse=True)
     with ProcessPoolExecutor(max_workers=workers) as pool:
-        running = {pool.submit(measure, job): job for job in missing}
+        running = {pool.submit(measure, job): job for job in longest_first}
         try:
             for done in as_completed(running):
                 job = running[done]
