@@ -59,7 +59,8 @@ class Linear:
 
     `gap` scales the arms' deviations from their mean, `outliers` is the probability that a context is
     five times as long, `correlation` is that of any two features of a context, `positive` contexts are
-    folded to have no negative entries. `local` may differ between cities: then give a number for each.
+    folded to have no negative entries. `local` and `context_mean` may differ between cities: then give a
+    number for each.
     """
 
     cities: int = 12
@@ -68,7 +69,7 @@ class Linear:
     local: int | tuple[int, ...] = 2
     noise: float = 0.5
     heterogeneity: float = 0.0
-    context_mean: float = 0.0
+    context_mean: float | tuple[float, ...] = 0.0
     outliers: float = 0.0
     correlation: float = 0.0
     gap: float = 1.0
@@ -84,8 +85,10 @@ class Linear:
         not_negative("noise", self.noise)
         not_negative("heterogeneity", self.heterogeneity)
         not_negative("gap", self.gap)
-        if not np.isfinite(self.context_mean):
-            raise InvalidParameter(f"context_mean must be a number, not {self.context_mean!r}")
+        if not np.isfinite(self.means).all() or len(self.means) != self.cities:
+            raise InvalidParameter(
+                f"context_mean must be a number, or one for each city, not {self.context_mean!r}"
+            )
         if not 0 <= self.outliers <= 1:
             raise InvalidParameter(f"outliers is a probability, not {self.outliers!r}")
         if not 0 <= self.correlation <= 1:
@@ -94,6 +97,11 @@ class Linear:
     @property
     def locals_(self) -> tuple[int, ...]:
         return (self.local,) * self.cities if isinstance(self.local, int) else self.local
+
+    @property
+    def means(self) -> tuple[float, ...]:
+        one = self.context_mean
+        return one if isinstance(one, tuple) else (one,) * self.cities
 
     @property
     def widest_local(self) -> int:
@@ -146,7 +154,7 @@ class LinearInstance:
         if common := self._world.correlation:
             drawn *= np.sqrt(1.0 - common)
             drawn += np.sqrt(common) * rng.standard_normal((*shape, 1))
-        x = (self._world.context_mean + drawn) * self._has
+        x = (np.array(self._world.means)[:, None] + drawn) * self._has
         if self._world.positive:
             x = np.abs(x)
         x /= np.maximum(1.0, np.sqrt(np.vecdot(x, x)))[..., None]

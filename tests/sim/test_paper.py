@@ -11,11 +11,11 @@ from service.core.policies import make_policy
 from service.sim.mesh import Conduct, Mesh
 from service.sim.paper import cost
 from service.sim.paper.claims import CLAIMS
-from service.sim.paper.claims.claim import Verdict, judged, mostly
+from service.sim.paper.claims.claim import Verdict, judged, mostly, worst
 from service.sim.paper.cost import Cost
 from service.sim.paper.evidence import Estimate, ratio
 from service.sim.paper.intervals import Intervals
-from service.sim.paper.study import Job, Results, Setting, measure, run_all, slopes
+from service.sim.paper.study import Job, Results, Setting, half_weight, measure, own_weight, run_all, slopes
 from service.sim.paper.tables import Tables, write_tables
 from service.sim.simulate import entries, simulate
 from service.sim.worlds import Linear
@@ -76,6 +76,7 @@ def test_tables_are_read_as_they_were_written(tmp_path: Path) -> None:
             read = tables.by_seed(job.setting, job.policy, column)
             np.testing.assert_allclose(read, values, rtol=1e-5, err_msg=column)
         curve = tables.curve(job.setting, job.policy)
+        np.testing.assert_allclose(curve["error"], record["curve"]["error"], rtol=1e-5)
         np.testing.assert_allclose(curve["regret"], record["curve"]["regret"], rtol=1e-5)
         assert len(tables.cities["small", "", job.policy]["truth"]) == 3 * len(record["curve"]["round"])
     assert np.isnan(tables.by_seed(SMALL, "disjoint", "own_weight")).all()
@@ -132,8 +133,19 @@ def test_intervals_are_those_of_the_raw_history() -> None:
     assert columns["coverage_95"][0] == pytest.approx(np.mean(within))
 
 
+def test_weights_on_oneself_and_on_ones_half_by_hand() -> None:
+    mesh = Mesh(Linear(cities=4, arms=2, shared=2, local=0), make_policy("netlinucb"), [0])
+    learner = mesh.blocks[0].learner
+    row = np.array([0.4, 0.3, 0.2, 0.1])
+    learner.weights = np.broadcast_to(row, (1, 1, 2, 4, 4))  # seed, group, arm, receiver, sender
+    np.testing.assert_allclose(own_weight(mesh), [(0.4 + 0.3 + 0.2 + 0.1) / 4])
+    np.testing.assert_allclose(half_weight(mesh), [(0.7 + 0.7 + 0.3 + 0.3) / 4])
+    assert np.isnan(half_weight(Mesh(SMALL.world, make_policy("disjoint"), SEEDS))).all()
+
+
 def test_verdicts_follow_from_what_held() -> None:
     assert [judged(held) for held in ([True, True], [True, False], [False])] == list(Verdict)
+    assert worst([Verdict.HOLDS, Verdict.DOES_NOT, Verdict.IN_PART]) is Verdict.DOES_NOT
     assert [mostly(held) for held in ([True], [True, False], [True, False, False])] == list(Verdict)
 
 

@@ -44,6 +44,15 @@ def test_features_are_as_correlated_as_asked_for() -> None:
     np.testing.assert_allclose(same, np.broadcast_to(same[..., :1], same.shape), rtol=1e-12)
 
 
+def test_cities_may_have_contexts_of_their_own_kind() -> None:
+    rounds = play(Linear(cities=2, context_mean=(2.0, -2.0)), [0], 200)
+    means = np.mean([now.context[0] for now in rounds], axis=0)
+    assert (means[0] > 0.1).all()
+    assert (means[1] < -0.1).all()
+    with pytest.raises(InvalidParameter, match="one for each city"):
+        Linear(cities=3, context_mean=(1.0, 2.0))
+
+
 def test_linear_parameters_have_the_variances_of_the_design() -> None:
     world = Linear(cities=6, arms=50, shared=6, local=4, heterogeneity=0.5)
     theta = world.instance(range(20)).theta  # (S, N, K, d)

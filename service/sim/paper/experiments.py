@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from service.sim.market import Market
 from service.sim.paper.study import Job, Setting
+from service.sim.simulate import entries
 from service.sim.worlds import Linear
 
 LINUCB, LINUCB_PRINTED = "netlinucb", "netlinucb:split=block,context_memory=0"
@@ -37,6 +38,8 @@ OUTLIERS = {
     **{p: Setting(f"{p:.0%} of contexts × 5", Linear(outliers=p)) for p in (0.02, 0.1, 0.3)},
 }
 ARMS = {5: DEFAULT, **{k: Setting(f"{k} arms", Linear(arms=k)) for k in (20, 50)}}
+SHARED_AND_CLEAR = Setting("9 of 10 shared, gap × 3", Linear(shared=9, local=1, gap=3.0))
+LOCAL_AND_CLOSE = Setting("1 of 10 shared, gap × 0.1", Linear(shared=1, local=9, gap=0.1))
 GAPS = {
     gap: DEFAULT if gap == 1 else Setting(f"reward gap × {gap:g}", Linear(gap=gap))
     for gap in (0.1, 0.3, 1.0, 3.0)
@@ -71,10 +74,12 @@ CORRELATIONS = {
 DELAYS = {
     d: DEFAULT if d == 0 else Setting(f"feedback {d} rounds late", Linear(), delay=d) for d in (0, 10, 100)
 }
+TWO_KINDS = Setting("two kinds of contexts", Linear(context_mean=(1.0,) * 6 + (-1.0,) * 6), watched=True)
 DRIFT = Setting("another world half-way", Linear(), drifts=True)
 MARKET = Setting("market", Market())
 ALPHAS = (0.1, 0.3, 0.7, 1.5, 3.0)
 RIDGES = (0.1, 0.01)
+TIGHTER_RIDGES = (3.0, 10.0)
 STEPS = (0.05, 0.1, 0.6)
 
 IN_GROUPS = (DEFAULT, LOW_SHARE, HIGH_SHARE, OUTLIERS[0.1], ARMS[20], GAPS[3.0])
@@ -99,19 +104,24 @@ EXPERIMENTS = (
     Experiment(1, "Regret over time", (DEFAULT,)),
     Experiment(2, "The size of the network", _all(SIZES, ALL_SHARED)),
     Experiment(3, "How many features are shared", _all(SHARES)),
-    Experiment(4, "Outliers, arms, gaps", _all(OUTLIERS, ARMS, GAPS)),
+    Experiment(4, "Outliers, arms, gaps", [*_all(OUTLIERS, ARMS, GAPS), SHARED_AND_CLEAR, LOCAL_AND_CLOSE]),
     Experiment(5, "Noise and dimension", [*_all(NOISES, DIMENSIONS), QUIET_AND_UNEQUAL]),
     Experiment(
         9,
         "Beyond the paper",
-        [*_all(HETEROGENEITIES, PERIODS, CORRELATIONS, DELAYS), DRIFT, MARKET],
+        [*_all(HETEROGENEITIES, PERIODS, CORRELATIONS, DELAYS), TWO_KINDS, DRIFT, MARKET],
     ),
 )
 
 
 def in_groups(setting: Setting, groups: str) -> Setting:
     """The same in groups; one group of all is the setting itself."""
-    return setting if groups == "12" else replace(setting, groups=groups)
+    return setting if groups == "12" else replace(setting, groups=groups, watched=False)
+
+
+def alpha_of(policy: str) -> float:
+    (entry,) = entries([policy], [])
+    return entry.policy.alpha
 
 
 def tuned(policy: str, **values: float) -> str:
@@ -130,9 +140,17 @@ def all_jobs(seeds: tuple[int, ...], rounds: int | None = None) -> list[Job]:
         for groups in GROUPS
         for policy in NETWORKED
     ]
-    pairs += [(DEFAULT, tuned(policy, alpha=alpha)) for policy in OURS for alpha in ALPHAS]
-    pairs += [(DEFAULT, tuned(policy, ridge=ridge)) for policy in (LINUCB, "shared") for ridge in RIDGES]
-    pairs += [(ARMS[50], tuned(SGD, eta=eta)) for eta in STEPS]
+    default = replace(DEFAULT, watched=False)
+    pairs += [(default, tuned(policy, alpha=alpha)) for policy in OURS for alpha in ALPHAS]
+    pairs += [(default, tuned(policy, ridge=ridge)) for policy in (LINUCB, "shared") for ridge in RIDGES]
+    pairs += [
+        (setting, tuned(policy, alpha=alpha))
+        for setting in (GAPS[0.1], SHARES[1])
+        for policy in PAPERS
+        for alpha in ALPHAS
+    ]
+    pairs += [(GAPS[0.1], tuned("shared", ridge=ridge)) for ridge in TIGHTER_RIDGES]
+    pairs += [(at, tuned(SGD, eta=eta)) for at in (ARMS[50], SHARES[1], NOISES[2.0]) for eta in STEPS]
     if rounds is not None:
         pairs = [(replace(setting, rounds=rounds), policy) for setting, policy in pairs]
     return list(dict.fromkeys(Job(setting, policy, seeds) for setting, policy in pairs))

@@ -54,9 +54,10 @@ class Intervals:
                     seen["coverage_95_chosen"] = at_arm(within.astype(float), step.arm).mean(axis=1)
             off = self._off(score, step.instance.expected(shared_only))
             seen["coverage_bound"] = (off <= self._bound).mean(axis=(1, 2))
-        self._looks.append((step.round, seen))
         if self._probe is not None:
+            seen["error"] = np.abs(step.score.estimate - step.now.expected).mean(axis=(1, 2))
             self._look_at_cities(step, self._probe)
+        self._looks.append((step.round, seen))
 
     def _off(self, score: Score, truth: Array) -> Array:
         """How far an estimate is from the truth, in units of s."""
@@ -82,9 +83,10 @@ class Intervals:
         return self._rounds * (0.5 if name.startswith("coverage") else 1.0 - LATE)
 
     def curves(self) -> dict[str, Array]:
-        """By mark: the chosen arm's radius, and how often intervals of nominally 95 % hold the truth."""
+        """By mark: the chosen arm's radius, how often intervals of nominally 95 % hold the truth, and how
+        far estimates are from it."""
         return {
             name: np.array([float(seen[name].mean()) for _, seen in self._looks])
-            for name in ("radius_whole", "coverage_95", "coverage_95_chosen")
+            for name in ("radius_whole", "coverage_95", "coverage_95_chosen", "error")
             if name in self._looks[-1][1]
         }

@@ -2,6 +2,7 @@
 beside the central server, and every experiment's figures in numbers."""
 
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
 from pathlib import Path
 
 from service.sim.paper import cost
@@ -12,7 +13,6 @@ from service.sim.paper.evidence import Evidence
 from service.sim.paper.intervals import NOMINAL
 from service.sim.paper.study import Setting
 from service.sim.paper.tables import Tables
-from service.sim.worlds import Linear
 
 
 def write_report(out: Path) -> Path:
@@ -46,41 +46,16 @@ def _picture(name: str, says: str) -> list[str]:
 
 def _introduction(evidence: Evidence) -> list[str]:
     tables = evidence.tables
+    text = (files("service.sim.paper") / "introduction.md").read_text(encoding="utf-8").rstrip()
     spent = sum(float(run["cpu_seconds"]) for run in tables.runs.values())
-    world = Linear()
-    return [
-        "# The paper, run again",
-        "",
-        "Deng and Jia, *Decentralized Contextual Bandits with Network Adaptivity*. Every experiment "
-        "of its numerical",
-        "section and appendix, some beyond them, and every claim with a verdict. The paper states "
-        "few of its settings",
-        "and prints few figures, so each claim is tried over a stated range of settings.",
-        "",
-        f"Made by `pricemesh paper`: {len(tables.runs)} runs of {tables.rounds} rounds with "
-        f"{tables.seed_count} seeds "
-        f"each, {spent / 60:.0f} minutes of processor time. The figures are in this folder as PNG and "
-        f"SVG, the",
-        "measurements as CSV: `runs.csv`, `seeds.csv` (by seed), `curves.csv` (over time), "
-        "`cities.csv` (one seed, city by",
-        "city), `cost.csv`. This page is made from those files alone.",
-        "",
-        f"- **Default setting**: N={world.cities} cities, K={world.arms} arms, c={world.shared} "
-        f"shared and s=2 local "
-        f"features, noise σ={world.noise:g},",
-        "  T as above, an exchange every round. Other settings differ from it by what they are named after.",
-        "- **R(T)**: the expected reward of the best arm minus that of the arm chosen, summed over "
-        "rounds and cities.",
-        "  ± is two standard errors over seeds; every policy meets the same contexts and the same noise.",
-        "- **Two readings** of the paper's algorithms. *Ours*: NetLinUCB with the shared blocks of "
-        "the joint regression's",
-        "  inverse, which is what the paper's proofs use; Net-SGD-UCB with summed squared gradients; "
-        "both with the mean",
-        "  of recent contexts in the weights. *As printed*: blocks inverted apart; the smoothed "
-        "accumulator; the last",
-        "  context.",
-        "- **NetPool** is not of the paper: it is what this project adds.",
-    ]
+    said = text.format(
+        runs=len(tables.runs),
+        rounds=tables.rounds,
+        seeds=tables.seed_count,
+        minutes=spent / 60,
+        world=lab.DEFAULT.world,
+    )
+    return [said]
 
 
 def _claims(evidence: Evidence) -> list[str]:

@@ -36,7 +36,7 @@ class Setting:
     gossip_every: int = 1
     delay: int = 0
     drifts: bool = False  # half-way the world becomes another
-    watched: bool = False  # the intervals of every city are kept, for one seed
+    watched: bool = False  # city by city as well: intervals for one seed, and whom the weights favour
 
     @property
     def conduct(self) -> Conduct:
@@ -128,6 +128,7 @@ def measure(job: Job) -> dict[str, Any]:
             "regret": average[:, -1].tolist(),
             "slope": slopes(summed).tolist(),
             "own_weight": own_weight(mesh).tolist(),
+            **({"half_weight": half_weight(mesh).tolist()} if setting.watched else {}),
             **{name: values.tolist() for name, values in intervals.columns().items()},
         },
         "curve": {
@@ -159,6 +160,16 @@ def own_weight(mesh: Mesh) -> Array:
     if not own:
         return np.full(len(mesh.seeds), np.nan)
     return np.asarray(np.concatenate(own, axis=1).mean(axis=1))
+
+
+def half_weight(mesh: Mesh) -> Array:
+    """How much of a city's weights goes to its own half of one group of all cities, by seed."""
+    learner = mesh.blocks[0].learner
+    if not isinstance(learner, WeightedLearner):
+        return np.full(len(mesh.seeds), np.nan)
+    half = np.arange(mesh.world.cities) < mesh.world.cities // 2
+    alike = half[:, None] == half  # (I, J)
+    return np.asarray((learner.weights * alike).sum(axis=-1).reshape(len(mesh.seeds), -1).mean(axis=1))
 
 
 class Results:

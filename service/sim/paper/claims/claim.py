@@ -67,6 +67,10 @@ def mostly(held: Iterable[bool]) -> Verdict:
     return Verdict.HOLDS if all(each) else Verdict.IN_PART if 2 * sum(each) >= len(each) else Verdict.DOES_NOT
 
 
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    return max(verdicts, key=list(Verdict).index)
+
+
 def named(policy: str) -> str:
     """Without its reading, which the report says once for all."""
     return lab.NAMES[policy].removesuffix(" as printed")
