@@ -1,5 +1,7 @@
 """What a city's own data say without its peers, and how much of what it goes by is theirs."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from tests.core.test_told import ARMS, LOCAL, POLICIES, SHARED, summaries, taugh
 PEERS = ("faro", "porto")
 
 
-def in_a_mesh(name: str, **values: object) -> tuple[Learner, Learner]:
+def in_a_mesh(name: str, **values: Any) -> tuple[Learner, Learner]:
     """A city that has heard two peers, and the same city that has not."""
     city, alone = taught(name, 0, **values), taught(name, 0, **values)
     city.absorb_held("lisbon", summaries({origin: taught(name, i, 90) for i, origin in enumerate(PEERS, 1)}))
@@ -27,7 +29,7 @@ def in_a_mesh(name: str, **values: object) -> tuple[Learner, Learner]:
     ],
 )
 def test_alone_is_the_score_of_the_same_city_that_never_heard_anyone(
-    name: str, values: dict[str, object]
+    name: str, values: dict[str, Any]
 ) -> None:
     city, alone = taught(name, 0, **values), taught(name, 0, **values)
     if name != "disjoint":
