@@ -27,7 +27,7 @@ SHARE_OF_TIME = 0.05  # that making frames may take
 LONGEST_PAUSE_SECONDS = 10.0
 MOST_QUEUED = 8  # frames that a reader may be behind
 RATE_OVER = 10  # frames
-LATEST = 8  # decisions
+LATEST = 6  # decisions
 
 
 class Reader:

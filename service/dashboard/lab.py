@@ -13,7 +13,7 @@ class Lab:
     def __init__(self, *, demo: bool) -> None:
         self._demo = demo
         self._latest: dict[str, dict[str, Any]] = {}
-        self._marks: list[tuple[float, dict[str, tuple[float, float | None]]]] = []
+        self._marks: list[tuple[float, dict[str, tuple[float | None, float | None]]]] = []
         self._apart = 0.9
 
     def report(self, cities: Sequence[CityTruth], now: float) -> None:
@@ -27,7 +27,7 @@ class Lab:
             self._marks.append(
                 (
                     round(now, 3),
-                    {told.city: (_each(told.together) or 0.0, _each(told.alone)) for told in cities},
+                    {told.city: (_each(told.together), _each(told.alone)) for told in cities},
                 )
             )
             if len(self._marks) >= MOST_MARKS:  # of a long run ever fewer
@@ -40,9 +40,10 @@ class Lab:
 
     @property
     def marks(self) -> list[Any]:
-        """[when, {city: [regret a decision together, alone]}], from the first report on."""
+        """[when, {city: [regret a decision together, alone]}], from the first report on; null before
+        a decision is made."""
         return list(self._marks)
 
 
 def _each(regret: Regret | None) -> float | None:
-    return None if regret is None else regret.regret / max(1, regret.decisions)
+    return None if regret is None or not regret.decisions else regret.regret / regret.decisions
