@@ -5,7 +5,6 @@ so is quarantined; beside four of them the same cities alone, so that there is r
 """
 
 import asyncio
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT, launch_options
 FOLDER = Path("docs/images/dashboard")
 DRIVEN = ("lisbon", "porto", "faro", "madrid")
 OTHERS = ("braga", "seville")  # set up anew; falls silent
-SECONDS_OF_STORY = float(os.environ.get("SECONDS", "130"))
+SECONDS_OF_STORY = 270.0
 VIEWS = ("now", "beliefs", "mesh", "decision")
 WIDTHS = {400: 860, 1600: 1000}  # and heights
 AIR = 16

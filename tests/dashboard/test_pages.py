@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.pages import loaded_by
 from tests.service.running import CONTEXT, RunningCity, settings_for
 
 FIRST_PAINT_BYTES = 150_000
@@ -18,20 +19,6 @@ def city(tmp_path: Path) -> Iterator[RunningCity]:
     running = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
     yield running
     running.stop()
-
-
-def loaded_by(city: RunningCity, path: str) -> dict[str, bytes]:
-    """Everything that a page loads before it asks for data, by address."""
-    found = {path: city.http.get(path).content}
-    waiting = [f"/{link}" for link in re.findall(r'(?:src|href)="(page/[^"]+)"', found[path].decode())]
-    while waiting:
-        address = waiting.pop()
-        if address not in found:
-            answer = city.http.get(address)
-            assert answer.status_code == 200, address
-            found[address] = answer.content
-            waiting += [f"/page/{name}" for name in re.findall(r'from "\./([^"]+)"', answer.text)]
-    return found
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -48,7 +35,7 @@ def test_a_page_is_guarded_and_runs_no_script_but_its_own_files(city: RunningCit
 
 
 def test_no_file_of_the_page_names_another_host_or_writes_markup(city: RunningCity) -> None:
-    everything = {**loaded_by(city, "/"), **loaded_by(city, "/mesh")}
+    everything = {**loaded_by(city.http, "/"), **loaded_by(city.http, "/mesh")}
     names = {path.rpartition("/")[2] for path in everything} - {"", "mesh"} | set(PAGES.values())
     assert names == {file.name for file in (files("service.dashboard") / "page").iterdir()}
     for path, body in everything.items():
@@ -71,7 +58,7 @@ def test_what_the_first_paint_takes_is_little(city: RunningCity, path: str) -> N
     ]
     city.http.post("/price", json=CONTEXT)
     data = len(city.http.get("/events?frames=1").content) + len(str(seconds))
-    assert sum(map(len, loaded_by(city, path).values())) + data < FIRST_PAINT_BYTES
+    assert sum(map(len, loaded_by(city.http, path).values())) + data < FIRST_PAINT_BYTES
 
 
 def test_a_file_that_has_not_changed_is_not_sent_again(city: RunningCity) -> None:
