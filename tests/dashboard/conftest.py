@@ -12,8 +12,9 @@ from tests.dashboard.cities import Mesh
 from tests.service.running import CityProcess
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """For one file of tests: as long as it lives, its event loop is the thread's, and no other can run."""
     if CHROMIUM is None:
         pytest.skip(HOW_TO_GET_IT)
     with sync_playwright() as playwright:
