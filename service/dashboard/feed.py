@@ -54,14 +54,11 @@ class Feed:
         self._most_readers = pricing.settings.limits.event_readers
         self._seconds = Seconds(pricing, gossip)
         self._readers: set[Reader] = set()
+        self._places_taken = 0
         self._totals: deque[tuple[float, int, int]] = deque(maxlen=RATE_OVER)
         self._told = 0  # looks that frames have told of
         self._frame, self._made_at, self._took = b"", 0.0, 0.0
         self._making = asyncio.Lock()
-
-    @property
-    def readers(self) -> int:
-        return len(self._readers)
 
     async def run(self) -> None:
         """Look once a second, and tell whoever listens; when the city is told to stop, let them go."""
@@ -73,8 +70,7 @@ class Feed:
                 continue
             due = time.monotonic() + PERIOD_SECONDS - 0.01
             self._seconds.look(time.time())
-            pause = min(self._took / SHARE_OF_TIME, LONGEST_PAUSE_SECONDS)
-            if self._readers and time.monotonic() - self._made_at >= pause:
+            if self._readers and time.monotonic() - self._made_at >= self._pause:
                 await self._make()
                 self._tell(self._frame)
         self._tell(None)
@@ -82,22 +78,29 @@ class Feed:
     @asynccontextmanager
     async def reader(self) -> AsyncIterator[Reader]:
         """One more reader, as long as the context lasts: first what has happened, then frame by frame."""
-        if len(self._readers) >= self._most_readers:
+        if self._places_taken >= self._most_readers:
             raise TooManyReaders(
                 f"{self._most_readers} readers listen already (limits.event_readers): close a page"
             )
         reader = Reader()
-        self._readers.add(reader)
+        self._places_taken += 1
         try:
             reader.give(self._history())
-            if time.monotonic() - self._made_at > 1.5 * PERIOD_SECONDS:
+            if time.monotonic() - self._made_at > max(1.5 * PERIOD_SECONDS, self._pause):
                 await self._make()
             reader.give(self._frame)
+            self._readers.add(reader)
             if self._pricing.draining:
                 reader.give(None)
             yield reader
         finally:
             self._readers.discard(reader)
+            self._places_taken -= 1
+
+    @property
+    def _pause(self) -> float:
+        """Until a frame may be made again, after what the last one took."""
+        return min(self._took / SHARE_OF_TIME, LONGEST_PAUSE_SECONDS)
 
     def _tell(self, event: bytes | None) -> None:
         for reader in list(self._readers):

@@ -1,10 +1,12 @@
 """The live feed: what it tells, to how many, and what becomes of those who do not listen."""
 
+import asyncio
 import json
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,22 @@ def test_frames_go_on_and_rates_follow(start: Start) -> None:
     )
     assert frames[2]["rates"]["feedback"] == 0
     assert frames[1]["at"] < frames[2]["at"]
+
+
+def test_frames_become_rarer_where_they_are_dear(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "PERIOD_SECONDS", 0.01)
+    monkeypatch.setattr(feed_module, "SHARE_OF_TIME", 0.5)
+    city = start()
+
+    async def slowly(**_: Any) -> list[Any]:
+        await asyncio.sleep(0.2)
+        return []
+
+    monkeypatch.setattr(city.pricing, "latest_decisions", slowly)
+    made = [frame["at"] for name, frame in events(city, 4) if name == "frame"]
+    apart = [after - before for before, after in pairwise(made)]
+    assert len(apart) == 3
+    assert min(apart) > 0.55  # 0.2 to make one, and twice as long until the next is begun
 
 
 def test_readers_are_bounded_and_a_place_is_free_again_when_one_leaves(start: Start) -> None:
