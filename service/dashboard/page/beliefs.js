@@ -3,7 +3,7 @@
 import { get, post } from "./city-api.js";
 import { asTable, byId, h, say } from "./dom.js";
 import { drawIntervals, intervalsTable, rule } from "./intervals.js";
-import { number, percent, price } from "./text.js";
+import { bound, number, percent, price } from "./text.js";
 
 const WIDE = 20; // a feature held to more than this gets a slider of its usual range, and a field for the rest
 const context = { shared: {}, local: {} };
@@ -36,12 +36,13 @@ function slider(part, { name, min, max }) {
   const [from, to] = low < high ? [low, high] : [min, max];
   const middle = wide ? Math.min(Math.max(0.5, min), max) : (min + max) / 2;
   const [id, bounds] = [`${part}-${name}`, `${part}-${name}-bounds`];
+  const within = min === -max ? `±${bound(max)}` : `${bound(min)} … ${bound(max)}`;
   const range = h("input", { type: "range", id, min: from, max: to, step: (to - from) / 100, "aria-describedby": bounds });
   const exact = h("input", { type: "number", min, max, step: "any", "aria-label": `${name}, exactly`, "aria-describedby": bounds });
   const set = (value) => {
     context[part][name] = value;
     range.value = value;
-    range.setAttribute("aria-valuetext", `${number(value)}, from ${number(min, 0)} to ${number(max, 0)}`);
+    range.setAttribute("aria-valuetext", `${number(value)}, from ${bound(min)} to ${bound(max)}`);
     if (document.activeElement !== exact) exact.value = Number(value.toFixed(4));
   };
   range.addEventListener("input", () => {
@@ -55,8 +56,7 @@ function slider(part, { name, min, max }) {
   });
   range.set = set;
   set(middle);
-  const limits = wide ? `${number(min, 0)} … ${number(max, 0)}, slider ${number(from, 0)} … ${number(to, 0)}` : `${number(min, 0)} … ${number(max, 0)}`;
-  return h("div", { class: "feature" }, h("label", { for: id }, name), exact, range, h("span", { class: "bounds", id: bounds }, limits));
+  return h("div", { class: "feature" }, h("label", { for: id }, name), exact, range, h("span", { class: "bounds", id: bounds }, within));
 }
 
 async function useLatest() {

@@ -10,6 +10,9 @@ export function draw(place, height, said, paint) {
   place.replaceChildren(svg);
 }
 
+/** About how wide a bold label is; text grows with the page, drawings do not. */
+export const wide = (said) => (said.length * 8.1 * parseFloat(getComputedStyle(document.documentElement).fontSize)) / 15;
+
 export function scale(from, to, start, end) {
   const span = to - from || 1;
   return (value) => start + ((value - from) / span) * (end - start);
@@ -54,10 +57,10 @@ export function columns(marks, x, top, bottom) {
   ]);
 }
 
-/** How many seconds back a chart of this width goes: as far as there is a story, within reason. */
-export function reach(seconds, at, width) {
+/** How many seconds back charts go: as far as there is a story, within what the screen holds. */
+export function reach(seconds, at) {
   const story = Math.ceil((at - (seconds[0]?.at ?? at)) / 60) * 60;
-  return Math.min(Math.max(60, story), width < 600 ? 120 : 300);
+  return Math.min(Math.max(60, story), innerWidth < 620 ? 120 : 300);
 }
 
 /** Time up to now, in round steps. */
@@ -65,7 +68,7 @@ export function timeline(span, x, top, bottom) {
   const step = [15, 30, 60, 120, 300, 600, 1800, 3600].find((seconds) => span / seconds <= 5.01) ?? 7200;
   const marks = [];
   for (let back = 0; back <= span; back += step) {
-    const said = back === 0 ? "now" : back < 120 ? `−${back} s` : `−${back / 60} min`;
+    const said = back === 0 ? "now" : step < 60 ? `−${back} s` : `−${back / 60} min`;
     marks.push({ value: -back, text: said });
   }
   return columns(marks, x, top, bottom);

@@ -22,8 +22,8 @@ export function drawIntervals(place, arms, chosen) {
   draw(place, height, said, (add, width) => {
     const [left, right] = [narrow ? 58 : 72, width - (narrow ? 20 : 148)];
     const bottom = top + shown.length * row;
-    // What is ruled out is often unknown, too: it must not squeeze the others.
-    const counting = shown.filter((arm) => !arm.out);
+    // What floor and ceiling rule out is often unknown, too: it must not squeeze the others.
+    const counting = shown.filter((arm) => !arm.out || arm.out === "pin");
     const ends = counting.flatMap((arm) => [arm, ...(arm.own ? [arm.own] : [])]).flatMap((it) => [it.estimate - it.radius, it.estimate + it.radius]);
     const marks = ticks(Math.min(...ends), Math.max(...ends), narrow ? 4 : 7);
     const x = scale(marks[0].value, marks.at(-1).value, left, right);
@@ -63,7 +63,7 @@ function bar({ x, left, right }, y, { estimate, radius }, kind) {
   const arrow = (tip, back) => s("path", { d: `M${tip} ${y}l${back} -5v10z`, class: `arrow ${kind}` });
   parts.push(from < left ? arrow(left - 3, 8) : line(start, y - 4, start, y + 4, `interval end ${kind}`));
   parts.push(to > right ? arrow(right + 3, -8) : line(end, y - 4, end, y + 4, `interval end ${kind}`));
-  if (at < left || at > right) return parts;
+  if (at < left + 8 * (from < left) || at > right - 8 * (to > right)) return parts; // beyond, or under an arrow
   const diamond = `M${at} ${y - 5.5}l5.5 5.5l-5.5 5.5l-5.5 -5.5z`;
   parts.push(kind.startsWith("own") ? s("path", { d: diamond, class: `mark ${kind}` }) : s("circle", { cx: at, cy: y, r: 5, class: `mark ${kind}` }));
   return parts;

@@ -22,8 +22,9 @@ export function drawNetwork(place, { city, peers }) {
   const said = `${city} and ${n} other ${n === 1 ? "city" : "cities"}; the table has the same`;
   const wide = place.clientWidth >= 520;
   const crowded = n > 16;
-  draw(place, crowded ? 560 : 400, said, (add, width) => {
-    const [cx, cy] = [width / 2, crowded ? 280 : 200];
+  const height = crowded ? 560 : n <= 2 ? 240 : 400;
+  draw(place, height, said, (add, width) => {
+    const [cx, cy] = [width / 2, height / 2];
     const [rx, ry] = [Math.min(width / 2 - (wide ? 70 : 48), 300), cy - 66];
     const spots = peers.map((peer, i) => {
       const angle = -Math.PI / 2 + (2 * Math.PI * (i + (n === 2 ? 0.5 : 0))) / n;
@@ -55,7 +56,7 @@ function plate(x, y, said) {
 }
 
 function detail(peer, wide) {
-  const share = wide || peer.share === null ? "" : `${percent(peer.share)} · `;
-  if (peer.status === "fresh" || peer.status === "relayed") return `${share}v ${count(peer.version)}`;
-  return peer.status === "silent" ? `${share}silent ${age(peer.age_seconds)}` : peer.status;
+  if (peer.status === "silent") return `silent ${age(peer.age_seconds)}`;
+  if (peer.status !== "fresh" && peer.status !== "relayed") return peer.status;
+  return wide || peer.share === null ? `v ${count(peer.version)}` : `${percent(peer.share)} · v ${count(peer.version)}`;
 }

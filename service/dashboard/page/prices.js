@@ -1,6 +1,6 @@
 // The price chosen over time: a lane for each arm, filled by its share of a second's decisions.
 
-import { draw, line, path, reach, scale, text, timeline } from "./chart.js";
+import { draw, line, path, reach, scale, text, timeline, wide } from "./chart.js";
 import { s, table } from "./dom.js";
 import { clock, count, price } from "./text.js";
 
@@ -17,8 +17,9 @@ export function drawPrices(place, { seconds, frame }) {
     ? `Price chosen in each of the last ${count(seconds.length)} seconds; the mean price is now ${price(meant.at(-1).price)}`
     : "No decisions in the last minutes";
   draw(place, height, said, (add, width) => {
-    const span = reach(seconds, frame.at, width);
-    const [left, right] = [64, width - 84];
+    const span = reach(seconds, frame.at);
+    const label = meant.length ? `mean ${price(Number(meant.at(-1).price.toFixed(2)))}` : "";
+    const [left, right] = [64, width - 12 - wide(label)];
     const x = scale(-span, 0, left, right);
     const y = (arm) => top + (lanes - 1 - arm + 0.5) * lane;
     const bin = Math.max(1, (right - left) / span);
@@ -44,8 +45,7 @@ export function drawPrices(place, { seconds, frame }) {
     if (shown.length) {
       const height_ = (value) => y(level(value, arms));
       add(path(shown.map((point) => [x(point.at - frame.at), height_(point.price)]), "mean"));
-      const end = shown.at(-1);
-      add(text(right + 8, height_(end.price) + 4, `mean ${price(Number(end.price.toFixed(2)))}`, { class: "direct" }));
+      add(text(right + 8, height_(shown.at(-1).price) + 4, label, { class: "direct" }));
     }
   });
 }

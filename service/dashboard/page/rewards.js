@@ -29,7 +29,7 @@ export function drawRewards(place, { seconds, frame }) {
   const said = latest ? `Reward, mean of ${WINDOW} seconds: now ${number(latest.value)}` : "No rewards in the last minutes";
   const height = Math.max(190, Math.min(300, frame.state.arms.length * 38) + 38);
   draw(place, height, said, (add, width) => {
-    const span = reach(seconds, frame.at, width);
+    const span = reach(seconds, frame.at);
     const [left, right, top, bottom] = [52, width - 62, 10, height - 30];
     const recent = (point) => point.at - frame.at >= -span;
     const dots = seconds.filter((second) => second.learned && recent(second)).map((second) => ({ at: second.at, value: second.reward / second.learned }));

@@ -44,12 +44,12 @@ export function drawRegret(place, marks, { most, from, to }) {
   });
 }
 
-/** How much a city counts, arm by arm. */
-export function drawWeights(place, weights, arms) {
-  draw(place, 52, `Weights by price: ${weights.map((weight) => number(weight, 2)).join(", ")}`, (add, width) => {
+/** A share between 0 and 1 for each arm. */
+export function drawBars(place, said, shares, arms) {
+  draw(place, 52, `${said}: ${shares.map((share) => number(share, 2)).join(", ")}`, (add, width) => {
     const step = Math.min(44, width / arms.length);
-    weights.forEach((weight, i) => {
-      const tall = Math.max(1, 32 * Math.min(1, weight));
+    shares.forEach((share, i) => {
+      const tall = Math.max(1, 32 * Math.min(1, share));
       add(s("rect", { x: i * step + 1, y: 2, width: step - 3, height: 32, rx: 2, class: "trough" }), s("rect", { x: i * step + 1, y: 34 - tall, width: step - 3, height: tall, rx: 2, class: "chosen" }));
       if (arms.length <= 12) add(text(i * step + step / 2, 48, String(arms[i].price), { class: "tick", "text-anchor": "middle" }));
     });

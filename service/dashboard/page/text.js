@@ -7,6 +7,8 @@ export const NONE = "–";
 export const count = (n) => (n === null || n === undefined ? NONE : plain.format(n));
 export const price = (value) => money.format(value);
 
+export const bound = (value) => plain.format(value).replace("-", "−");
+
 /** About three digits that matter, a true minus, never -0. */
 export function number(value, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return NONE;

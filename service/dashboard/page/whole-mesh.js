@@ -4,7 +4,7 @@ import { reach } from "./chart.js";
 import { asTable, byId, h, keyed, say, table } from "./dom.js";
 import { live } from "./live.js";
 import { nameOf, STATUSES } from "./network.js";
-import { drawGrowth, drawRegret, drawWeights } from "./small.js";
+import { drawBars, drawGrowth, drawRegret } from "./small.js";
 import { bytes, count, number, percent, ticking } from "./text.js";
 
 live((story) => {
@@ -14,7 +14,7 @@ live((story) => {
   const here = { origin: state.city, status: "here", version: state.version, share: own, weights: [], address: null, reason: null };
   const cities = [here, ...state.peers];
   truth(story);
-  const scales = { now: frame.at, span: reach(story.seconds, frame.at, innerWidth), most: Math.max(1, ...cities.map((city) => city.version ?? 0)) };
+  const scales = { now: frame.at, span: reach(story.seconds, frame.at), most: Math.max(1, ...cities.map((city) => city.version ?? 0)) };
   keyed(byId("cities"), cities, nameOf, card, (element, city) => update(element, city, { ...story, scales }));
   say(byId("known"), `${count(cities.length)} ${cities.length === 1 ? "city" : "cities"}, as ${state.city} knows them`);
   byId("alone").hidden = state.peers.length > 0;
@@ -26,7 +26,7 @@ function card(city) {
     { class: "card city" },
     h("header", null, h("h3", null, nameOf(city)), h("span", { class: "chip" })),
     h("p", { class: "reason", hidden: true }),
-    h("h4", null, "Feedback learned (version)"),
+    h("h4", null, "Version, last minutes"),
     h("div", { class: "chart growth" }),
     h("dl", { class: "facts" }, ["Share", "Heard", "In / out"].map((name) => h("div", { class: name.split(" ")[0].toLowerCase() }, h("dt", null, name), h("dd", null)))),
     h("div", { class: "weighed" }, h("h4", null, "Weight by price"), h("div", { class: "chart weights" })),
@@ -50,8 +50,12 @@ function update(element, city, { frame, versions, scales }) {
   if (city.status === "here") say(part(".heard dd"), "itself");
   else ticking(part(".heard dd"), city.age_seconds === null ? null : frame.at - city.age_seconds, (text) => `${text} ago`);
   say(part(".in dd"), city.status === "here" ? "–" : `${bytes(city.bytes_in)} / ${bytes(city.bytes_out)}`);
-  part(".weighed").hidden = !city.weights.length;
-  if (city.weights.length) drawWeights(part(".weights"), city.weights, frame.state.arms);
+  const { arms } = frame.state;
+  const most = Math.max(1, ...arms.map((arm) => arm.count));
+  const bars = city.status === "here" ? arms.map((arm) => arm.count / most) : city.weights;
+  say(part(".weighed h4"), city.status === "here" ? "Learned from, by price" : "Weight by price");
+  part(".weighed").hidden = !bars.length;
+  if (bars.length) drawBars(part(".weights"), part(".weighed h4").textContent, bars, arms);
 }
 
 /** Regret and gain, where a driver has told the truth. */
