@@ -225,7 +225,7 @@ def _view(together: "Drive", alone: "Drive", peers: Sequence[str]) -> Group:
         Text(f"{len(together.tallies)} cities learning together, and each alone   {left:3.0f} s left"),
         table,
         Text(_gain(together.tallies, alone.tallies), style="bold"),
-        Text(f"watch in a browser: {watch} or {watch}/mesh   Ctrl-C ends with the table", style="dim"),
+        Text(f"watch: {watch} and {watch}/mesh   Ctrl-C ends with the table", style="dim"),
     )
 
 

@@ -27,6 +27,7 @@ SHARE_OF_TIME = 0.05  # that making frames may take
 LONGEST_PAUSE_SECONDS = 10.0
 MOST_QUEUED = 8  # frames that a reader may be behind
 RATE_OVER = 10  # frames
+MOST_SECONDS = 15  # in a frame: more than the longest pause
 LATEST = 6  # decisions
 
 
@@ -128,7 +129,9 @@ class Feed:
         latest = await self._pricing.latest_decisions(limit=LATEST)
         now = time.time()
         rates = self._rates(now, state["decisions"], state["feedback"])
-        seconds, self._told = self._seconds.since(self._told), self._seconds.looks
+        # Whoever listens has heard a frame lately, and who has just come was told the history.
+        seconds = self._seconds.since(max(self._told, self._seconds.looks - MOST_SECONDS))
+        self._told = self._seconds.looks
         return {
             "at": round(now, 3),
             "state": state,

@@ -130,6 +130,22 @@ def test_frames_go_on_and_rates_follow(start: Start) -> None:
     assert frames[1]["at"] < frames[2]["at"]
 
 
+def test_a_reader_is_told_every_second_once_or_twice_and_none_is_missing(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The history up to when it came, then what is new; the page leaves out what it has heard already."""
+    monkeypatch.setattr(feed_module, "PERIOD_SECONDS", 0.05)
+    city = start()
+    wait_until(lambda: len(events(city)[0][1]["seconds"]) > 30)
+    (_, history), *frames = events(city, 8)
+    assert all(len(frame["seconds"]) <= feed_module.MOST_SECONDS for _, frame in frames)
+    heard = [second["at"] for _, told in [("", history), *frames] for second in told["seconds"]]
+    again = events(city)[0][1]["seconds"]
+    assert len(history["seconds"]) > 30
+    within = [second["at"] for second in again if heard[0] <= second["at"] <= heard[-1]]
+    assert sorted(set(heard)) == within
+
+
 def test_frames_become_rarer_where_they_are_dear(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "PERIOD_SECONDS", 0.01)
     monkeypatch.setattr(feed_module, "SHARE_OF_TIME", 0.5)
@@ -149,7 +165,7 @@ def test_frames_become_rarer_where_they_are_dear(start: Start, monkeypatch: pyte
 def test_readers_are_bounded_and_a_place_is_free_again_when_one_leaves(start: Start) -> None:
     city = start(limits={"event_readers": 2})
     with city.http.stream("GET", "/events"), city.http.stream("GET", "/events"):
-        refused = city.http.get("/events")
+        refused = city.http.get("/events?frames=1")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert refused.headers["content-type"] == "application/problem+json"
         assert refused.json()["type"] == "urn:pricemesh:problem:too-many-readers"

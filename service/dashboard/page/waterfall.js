@@ -11,7 +11,7 @@ export function drawWaterfall(place, parts, { estimate, city }) {
   const steps = [];
   let reached = 0;
   for (const part of fewer(parts)) {
-    steps.push({ name: part.origin === city ? `${city} (own)` : part.origin, from: reached, to: reached + part.estimate, kind: part.origin === city ? "own" : "told", said: signed(part.estimate) });
+    steps.push({ name: part.origin === city ? `${city} (own)` : part.origin, from: reached, to: reached + part.estimate, kind: part.origin === city ? "own" : "told", said: Math.abs(part.estimate) < 1e-3 * Math.abs(estimate) ? "≈ 0" : signed(part.estimate) });
     reached += part.estimate;
   }
   steps.push({ name: "estimate", from: 0, to: estimate, kind: "total", said: number(estimate) });
