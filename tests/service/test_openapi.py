@@ -39,7 +39,9 @@ def test_schemathesis_finds_no_undocumented_answer(sqlite_city: RunningCity, tmp
             program,
             "run",
             f"{sqlite_city.url}/openapi.json",
-            *("--checks", "all", "--max-examples", "130", "--seed", "1", "--workers", "2"),
+            # One worker: with two, CPython 3.11 now and then fails to parse ("AST constructor recursion depth
+            # mismatch"), which Hypothesis does in every thread.
+            *("--checks", "all", "--max-examples", "130", "--seed", "1", "--workers", "1"),
             # A key is not configured here, so calls without one are answered; see test_keys.
             *("--exclude-checks", "ignored_auth"),
             *("--suppress-health-check", "all"),
