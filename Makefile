@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures test check pytest soak bench bench-http bench-gossip bench-driver bench-feedback bench-growth regret liars format clean
+.PHONY: help demo pictures test check pytest soak bench bench-http bench-gossip bench-driver bench-feedback bench-growth bench-pages regret liars screenshots format clean
 
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -14,6 +14,9 @@ demo: $(VENV)/.ready ## four real cities learn together, beside the same four al
 
 pictures: $(VENV)/.ready ## the README's pictures of the demo, made anew
 	$(BIN)/pricemesh demo --plot docs/images/demo.png --capture docs/images/demo.svg
+
+screenshots: $(VENV)/.ready ## the README's pictures of the dashboard, made anew (five minutes, needs Chromium)
+	$(BIN)/python -m tests.dashboard.screenshots
 
 test: check pytest ## everything that must hold: style, types, layers, tests
 
@@ -46,6 +49,9 @@ bench-feedback: $(VENV)/.ready ## what late, lost and doubled feedback costs (si
 
 bench-growth: $(VENV)/.ready ## the cost of a million decisions (ten minutes, needs wrk)
 	$(BIN)/python -m benchmarks.growth
+
+bench-pages: $(VENV)/.ready ## what 20 open dashboards cost /price, and what a page takes to load (needs wrk)
+	$(BIN)/python -m benchmarks.pages
 
 regret: $(VENV)/.ready ## regret of every policy in the settings we hold ourselves to (minutes)
 	$(BIN)/python -m benchmarks.regret

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 import service
 from service import wire
@@ -60,7 +60,7 @@ def json_response(content: Any) -> Response:
     return Response(to_json(content), media_type="application/json")
 
 
-def _body(model: type[BaseModel], example: Any, responses: dict[int, str]) -> dict[str, Any]:
+def takes(model: type[BaseModel], example: Any, responses: dict[int, str]) -> dict[str, Any]:
     """What OpenAPI says of a call whose body we read ourselves."""
     return {
         "openapi_extra": {
@@ -189,7 +189,7 @@ def peer_routes(gossip: Gossip) -> APIRouter:
         "/{origin}/trust",
         summary="Know a city by this key from now on: it was set up anew",
         response_model=wire.State,
-        **_body(wire.TrustRequest, {"key": "00" * 32}, {404: "That is this city itself."}),
+        **takes(wire.TrustRequest, {"key": "00" * 32}, {404: "That is this city itself."}),
     )
     async def trust(origin: origin_, request: Request) -> Response:
         asked = await read(request, wire.TrustRequest, most_bytes)
@@ -208,7 +208,7 @@ def admin_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
         "/pin",
         summary="Give everyone this price",
         response_model=wire.State,
-        **_body(
+        **takes(
             wire.PinRequest,
             {"price": pricing.settings.arms.prices[-1], "reason": "campaign"},
             {409: "No arm has this price, or the guardrails forbid it."},
@@ -223,7 +223,7 @@ def admin_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
         "/freeze",
         summary="Keep feedback without learning from it",
         response_model=wire.State,
-        **_body(wire.FreezeRequest, {"reason": "suspicious rewards"}, {}),
+        **takes(wire.FreezeRequest, {"reason": "suspicious rewards"}, {}),
     )
     async def freeze(request: Request) -> Response:
         asked = await read(request, wire.FreezeRequest, most_bytes)
@@ -234,7 +234,7 @@ def admin_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
         "/tick",
         summary="Drive a tick by hand, as a city in lockstep mode is driven",
         response_model=wire.Ticked,
-        **_body(wire.TickRequest, {"phase": "both"}, {}),
+        **takes(wire.TickRequest, {"phase": "both"}, {}),
     )
     async def tick(request: Request) -> Response:
         asked = await read(request, wire.TickRequest, most_bytes)
@@ -283,10 +283,6 @@ def _lift(pricing: Pricing, gossip: Gossip, name: str) -> Callable[[], Any]:
 def operating_routes(pricing: Pricing, metrics: Metrics) -> APIRouter:
     router = APIRouter(tags=["operation"])
     unready: dict[int | str, dict[str, Any]] = {503: {"model": wire.Health, "description": "Not ready."}}
-
-    @router.get("/", include_in_schema=False)
-    async def front() -> Response:
-        return RedirectResponse("/docs")
 
     @router.get("/healthz", summary="Is the process alive?", response_model=wire.Health)
     async def healthz() -> Response:

@@ -3,13 +3,17 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 import service
 from service import api
+from service.dashboard.feed import Feed, cancelled
+from service.dashboard.lab import Lab
+from service.dashboard.pages import page_routes
+from service.dashboard.routes import live_routes
 from service.description import describe
 from service.errors import StorageUnavailable
 from service.gate import DOCS_FILES, Gate
@@ -28,6 +32,8 @@ def create_app(settings: Settings) -> Gate:
     pricing = Pricing(settings, observed=metrics.commit)
     gossip = Gossip(pricing)
     metrics.watch(pricing, gossip)
+    lab = Lab(demo=settings.lab.demo)
+    feed = Feed(pricing, gossip, lab, lambda: api.state_of(pricing, gossip))
     keys = read_keys(settings.security.api_keys_file) if settings.security.api_keys_file else None
 
     @asynccontextmanager
@@ -35,13 +41,12 @@ def create_app(settings: Settings) -> Gate:
         await pricing.start()
         await gossip.start()
         log.info("serving", extra={"city": settings.city, "learner_version": pricing.version})
-        closing = asyncio.create_task(close_windows(pricing))
+        beside = [asyncio.create_task(close_windows(pricing)), asyncio.create_task(feed.run(), name="feed")]
         try:
             yield
         finally:
-            closing.cancel()
-            with suppress(asyncio.CancelledError):
-                await closing
+            for task in beside:
+                await cancelled(task)
             await gossip.stop()
             await pricing.stop()
             log.info("stopped", extra={"city": settings.city, "learner_version": pricing.version})
@@ -59,6 +64,8 @@ def create_app(settings: Settings) -> Gate:
         api.admin_routes(pricing, gossip),
         api.peer_routes(gossip),
         api.operating_routes(pricing, metrics),
+        live_routes(pricing, feed, lab),
+        page_routes(),
     ):
         app.include_router(router)
     api.handle_errors(app)

@@ -28,6 +28,8 @@ BODIES: tuple[type[BaseModel], ...] = (
     wire.FreezeRequest,
     wire.TickRequest,
     wire.TrustRequest,
+    wire.BeliefRequest,
+    wire.TruthRequest,
     wire.Problem,
 )
 
@@ -46,7 +48,8 @@ def describe(app: FastAPI, settings: Settings, traffic: Traffic) -> dict[str, An
             path: {"post": _operation(path, call, examples[path])} for path, call in traffic.calls.items()
         } | document["paths"]
         document["paths"]["/gossip"] = {"post": _gossip()}
-        _name_features(schemas["PriceRequest"], settings)
+        for name in ("PriceRequest", "BeliefRequest"):
+            _name_features(schemas[name], settings)
         most = settings.feedback.largest_reward
         schemas["FeedbackRequest"]["properties"]["reward"] |= {"minimum": -most, "maximum": most}
         schemas["PriceBatch"]["properties"]["requests"]["maxItems"] = settings.limits.batch_size

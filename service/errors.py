@@ -23,7 +23,9 @@ PricemeshError
 │   ├── TooLate           the reward window has closed
 │   ├── ImpossiblePin     a pin to a price that is no arm, or that the guardrails forbid
 │   ├── OtherMesh         gossip between cities that cannot read each other
-│   └── UnknownCity       an operator named a peer that is not known here
+│   ├── UnknownCity       an operator named a peer that is not known here
+│   ├── NotADemo          the truth is reported to a city that is no demonstration
+│   └── TooManyReaders    of the live feed
 └── StorageUnavailable  nothing was written and nothing changed; try again
 """
 
@@ -135,6 +137,14 @@ class OtherMesh(Refused):
 
 
 class UnknownCity(Refused):
+    pass
+
+
+class NotADemo(Refused):
+    pass
+
+
+class TooManyReaders(Refused):
     pass
 
 

@@ -26,6 +26,8 @@ Send = Callable[[Message], Awaitable[None]]
 Receive = Callable[[], Awaitable[Message]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 DOCS_FILES = "/docs-files"
+PAGE_FILES = "/page"  # what the dashboard is made of
+OPEN = frozenset(("/", "/mesh", "/healthz", "/readyz", "/version", "/docs", "/openapi.json"))
 ROUTINE = frozenset(("/gossip", "/healthz", "/readyz", "/metrics"))  # logged only when something is wrong
 GOSSIP = "application/octet-stream"
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,200}")
@@ -43,9 +45,9 @@ def scope_of(path: str) -> Scope | None:
         return None
     if path.startswith("/peers"):
         return Scope.ADMIN
-    if path in ("/", "/healthz", "/readyz", "/version", "/docs", "/openapi.json") or path.startswith(
-        DOCS_FILES
-    ):
+    if path.startswith("/lab"):
+        return Scope.FEEDBACK
+    if path in OPEN or path.startswith((f"{DOCS_FILES}/", f"{PAGE_FILES}/")):
         return None
     return Scope.READ
 
@@ -110,7 +112,7 @@ class Gate:
                 await self._exchange(scope, receive, answer)
             else:
                 if scope["method"] == "HEAD":  # as GET; the server leaves the body out
-                    scope = {**scope, "method": "GET"}
+                    scope = {**scope, "method": "GET", "without_body": True}
                 await self._app(scope, receive, answer)
         except PricemeshError as fault:
             await refusal(fault, scope["request_id"])(scope, receive, answer)

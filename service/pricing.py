@@ -20,7 +20,7 @@ from service.core.policies import dump, load
 from service.core.summary import Summary
 from service.core.ucb import Score, choose
 from service.errors import BadSummary, ImpossiblePin, StorageUnavailable, UnknownDecision
-from service.guardrails import Guardrails
+from service.guardrails import Guardrails, Limits
 from service.settings import Settings
 from service.store.database import Committed, Database
 from service.store.operations import (
@@ -339,6 +339,11 @@ class Pricing:
             self.controls[name] = (value, now)
 
     # Reading
+
+    @property
+    def limits(self) -> Limits:
+        """Which arms may be chosen now for somebody without a last price."""
+        return self._rails.limits(None, self._pinned_arm)
 
     async def decision(self, id_: str) -> Kept:
         row = await asyncio.to_thread(self.database.reader.decision, id_)

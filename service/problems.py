@@ -13,6 +13,7 @@ from service.errors import (
     ImpossiblePin,
     InvalidContext,
     NoKey,
+    NotADemo,
     NotAllowed,
     OtherMesh,
     OtherReward,
@@ -20,6 +21,7 @@ from service.errors import (
     StorageUnavailable,
     TooFast,
     TooLate,
+    TooManyReaders,
     UnknownCity,
     UnknownDecision,
     UnreadableBody,
@@ -40,6 +42,8 @@ STATUSES: dict[type[PricemeshError], int] = {
     OtherMesh: 409,
     UnknownCity: 404,
     WrongMethod: 405,
+    NotADemo: 403,
+    TooManyReaders: 503,
     StorageUnavailable: 503,
 }
 Body = TypeVar("Body", bound=BaseModel)
@@ -73,7 +77,7 @@ def refusal(fault: PricemeshError, request_id: str | None) -> Response:
         response.headers["Allow"] = fault.allowed
     elif isinstance(fault, NoKey):
         response.headers["WWW-Authenticate"] = "Bearer"
-    elif isinstance(fault, StorageUnavailable):
+    elif isinstance(fault, StorageUnavailable | TooManyReaders):
         response.headers["Retry-After"] = "1"
     return response
 

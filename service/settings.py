@@ -182,6 +182,11 @@ class SecuritySettings(Section):
 class LimitSettings(Section):
     body_bytes: int = Field(default=4_194_304, ge=1024)
     batch_size: int = Field(default=1000, ge=1, le=10_000)
+    event_readers: int = Field(default=64, ge=1, le=1000)  # pages that listen at a time
+
+
+class LabSettings(Section):
+    demo: bool = False  # let a driver that knows the truth report regret: `POST /lab/truth`
 
 
 class ServerSettings(Section):
@@ -202,6 +207,7 @@ class Settings(Section):
     gossip: GossipSettings = GossipSettings()
     security: SecuritySettings = SecuritySettings()
     limits: LimitSettings = LimitSettings()
+    lab: LabSettings = LabSettings()
     server: ServerSettings = ServerSettings()
 
     @model_validator(mode="after")

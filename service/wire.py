@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.addresses import CITY_NAME
+
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:@-]{1,128}$")]
 Subject = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -52,6 +54,30 @@ class TickRequest(Incoming):
 
 class TrustRequest(Incoming):
     key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="As `gossip.key` in its own /state.")]
+
+
+class BeliefRequest(Incoming):
+    shared: dict[str, Number] = Field(description="Every declared shared feature by name.")
+    local: dict[str, Number] = Field(default={}, description="Every declared local feature by name.")
+
+
+class Regret(Incoming):
+    decisions: Annotated[int, Field(ge=0, le=2**53)]
+    regret: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e12, le=1e12)]
+
+
+class CityTruth(Incoming):
+    city: Annotated[str, Field(pattern=f"^{CITY_NAME}$")]
+    together: Regret
+    alone: Regret | None = Field(default=None, description="The same city, same customers, without peers.")
+
+
+class TruthRequest(Incoming):
+    cities: list[CityTruth] = Field(min_length=1, max_length=64)
+
+
+class TruthTaken(BaseModel):
+    cities: int
 
 
 class Ticked(BaseModel):
@@ -140,6 +166,28 @@ class DecisionPage(BaseModel):
     next_before: int | None = Field(description="Pass as `before` for the next page; null at the end.")
 
 
+class Interval(BaseModel):
+    estimate: float
+    radius: float
+
+
+class ArmBelief(ArmScore):
+    own: Interval = Field(description="By this city's own data alone.")
+    ruled_out_by: Literal["floor", "ceiling", "max_step", "pin"] | None
+
+
+class Beliefs(BaseModel):
+    """What a city would do for a context, and why. Nothing is decided and nothing kept."""
+
+    policy: str
+    version: int
+    chosen: int = Field(description="The allowed arm with the highest estimate + radius.")
+    chosen_alone: int = Field(description="The one it would choose by its own data alone.")
+    separable: bool = Field(description="False where own parameters hold what peers told (netsgducb).")
+    told_by: list[str] = Field(description="The peers that count.")
+    arms: list[ArmBelief]
+
+
 class ArmState(BaseModel):
     arm: int
     price: float
@@ -157,6 +205,10 @@ class PeerState(BaseModel):
     reason: str | None
     via: str | None = Field(description="Who brought what it is quarantined for.")
     weights: list[float] = Field(description="How much it counts, by arm.")
+    share: float | None = Field(
+        description="Its share of all that this city goes by on the shared part: of the information "
+        "(netpool) or of the weights. The rest is the city's own."
+    )
     bytes_in: int
     bytes_out: int
 

@@ -1,6 +1,7 @@
 """`pricemesh demo` as a newcomer runs it: a table at the end, and nothing left behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,6 +48,9 @@ def test_the_demo_ends_with_its_table_and_picture(tmp_path: Path, ending: str) -
     assert process.returncode == 0, err
     for word in ("lisbon", "porto", "together", "ratio", "p99 ms", "wrote out.png"):
         assert word in out, out
+    if ending == "by itself":
+        assert re.search(r"watch: http://127.0.0.1:\d+", err)
+        assert "/mesh" in err
     assert (tmp_path / "out.png").stat().st_size > 10_000
     assert left_behind(tmp_path) == []
     assert list(tmp_path.glob("pricemesh-demo-*")) == []

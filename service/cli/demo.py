@@ -113,6 +113,7 @@ async def _show(
     from service.sim.demo import CITY_NAMES, city_settings, free_ports
     from service.sim.drive import drive
     from service.sim.market import Market
+    from service.sim.truth import report
     from service.sim.worlds import Linear, World
 
     truth: World = Market(cities=cities) if world is WorldName.market else Linear(cities=cities)
@@ -140,8 +141,9 @@ async def _show(
     running = asyncio.ensure_future(_both(together, alone))
     peers_seen: list[str] = [""] * cities
     watching = asyncio.ensure_future(_watch(together.callers, peers_seen))
+    reporting = asyncio.ensure_future(report(together, alone))
     if not notes.is_terminal:
-        notes.print(f"watch: {' '.join(urls[:cities])}", highlight=False)
+        notes.print(f"watch: {' '.join(urls[:cities])} and {urls[0]}/mesh", highlight=False)
     try:
         with Live(console=notes, transient=True, auto_refresh=False) as live:
             said = 0.0
@@ -162,6 +164,7 @@ async def _show(
         raise
     finally:
         watching.cancel()
+        reporting.cancel()
     return together, alone, peers_seen
 
 
@@ -216,12 +219,13 @@ def _view(together: "Drive", alone: "Drive", peers: Sequence[str]) -> Group:
             f"{most[0][0]:g}" if most else "",
             seen,
         )
+    watch = together.tallies[0].town.url
     left = max(0.0, (together.plan.seconds or 0.0) - together.elapsed)
     return Group(
         Text(f"{len(together.tallies)} cities learning together, and each alone   {left:3.0f} s left"),
         table,
         Text(_gain(together.tallies, alone.tallies), style="bold"),
-        Text("watch one: " + together.tallies[0].town.url + "   Ctrl-C ends with the table", style="dim"),
+        Text(f"watch: {watch} and {watch}/mesh   Ctrl-C ends with the table", style="dim"),
     )
 
 

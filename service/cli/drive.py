@@ -75,6 +75,9 @@ def drive(
         bool,
         typer.Option("--own-cost", help="Measure this client too: against an endpoint that does nothing."),
     ] = False,
+    truth: Annotated[
+        bool, typer.Option("--truth", help="Report regret to the cities, for their page (lab.demo).")
+    ] = False,
     csv_: Annotated[
         str | None, typer.Option("--csv", metavar="FILE", help="Every decision; - for stdout.")
     ] = None,
@@ -112,7 +115,7 @@ def drive(
     with ExitStack() as stack:
         decided = _LateCsv(stack, csv_, ROW_NAMES) if csv_ else None
         try:
-            driven = run_quickly(_run(urls, world.value, plan, key, heterogeneity, decided))
+            driven = run_quickly(_run(urls, world.value, plan, key, heterogeneity, decided, truth))
         except BrokenPipeError:  # whoever read the CSV has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
@@ -167,15 +170,25 @@ def _rates(text: str | None) -> tuple[float, ...] | None:
 
 
 async def _run(
-    urls: Sequence[str], world: str, plan: Any, key: str | None, heterogeneity: float, decided: Any
+    urls: Sequence[str],
+    world: str,
+    plan: Any,
+    key: str | None,
+    heterogeneity: float,
+    decided: Any,
+    truth: bool,
 ) -> "Drive":
     from service.sim.drive import drive as ready
+    from service.sim.truth import check_taken, report
 
     driven = await ready(urls, world=world, plan=plan, key=key, heterogeneity=heterogeneity, decided=decided)
     loop = asyncio.get_running_loop()
     for told in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(told, driven.stop)
+    if truth:
+        await check_taken(driven)
     running = asyncio.ensure_future(driven.run())
+    reporting = asyncio.ensure_future(report(driven)) if truth else None
     said, closing = time.monotonic(), False
     with Live(console=notes, transient=True, auto_refresh=False) as live:
         while not running.done():
@@ -189,6 +202,8 @@ async def _run(
                 said = time.monotonic()
                 made = sum(tally.decisions for tally in driven.tallies)
                 notes.print(f"{driven.elapsed:.0f} s, {made} decisions", highlight=False)
+    if reporting is not None:
+        reporting.cancel()
     await running
     return driven
 

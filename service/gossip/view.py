@@ -12,11 +12,12 @@ def peers_of(gossip: Gossip) -> list[dict[str, Any]]:
     by_origin = gossip.callers | {peer.origin: peer for peer in gossip.book.peers.values() if peer.origin}
     node = gossip.node
     names = set(node.held) | set(by_origin) | set(gossip.intake.quarantined) | node.dropped
-    rows = [_row(gossip, origin, by_origin.get(origin)) for origin in sorted(names - {gossip.city})]
-    return rows + [_row(gossip, "", peer) for peer in gossip.book.peers.values() if not peer.origin]
+    shares = gossip.pricing.learner.shares()
+    rows = [_row(gossip, origin, by_origin.get(origin), shares) for origin in sorted(names - {gossip.city})]
+    return rows + [_row(gossip, "", peer, shares) for peer in gossip.book.peers.values() if not peer.origin]
 
 
-def _row(gossip: Gossip, origin: str, peer: Peer | None) -> dict[str, Any]:
+def _row(gossip: Gossip, origin: str, peer: Peer | None, shares: dict[str, float]) -> dict[str, Any]:
     letter, quarantine = gossip.node.held.get(origin), gossip.intake.quarantined.get(origin)
     heard = max(gossip.intake.received_at.get(origin, 0.0), (peer.heard_at if peer else None) or 0.0)
     return {
@@ -29,6 +30,7 @@ def _row(gossip: Gossip, origin: str, peer: Peer | None) -> dict[str, Any]:
         "reason": quarantine.reason if quarantine else (peer.fault or None) if peer else None,
         "via": quarantine.via if quarantine else None,
         "weights": gossip.pricing.learner.weights_of(origin) if letter else [],
+        "share": shares.get(origin) if letter else None,
         "bytes_in": peer.bytes_in if peer else 0,
         "bytes_out": peer.bytes_out if peer else 0,
     }

@@ -115,5 +115,6 @@ def city_settings(
         },
         "policy": {"name": policy},
         "database": {"url": f"sqlite:///{database}"},
+        "lab": {"demo": True},
         "gossip": {"peers": list(peers), "secrets": [secret], "interval_seconds": 0.5} if peers else {},
     }

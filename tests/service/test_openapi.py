@@ -28,16 +28,20 @@ def test_schemathesis_finds_no_undocumented_answer(sqlite_city: RunningCity, tmp
     program = shutil.which("schemathesis", path=str(Path(sys.executable).parent))
     assert program, "schemathesis is in the dev extra"
     # No schema tells which bytes are gossip: that all others are refused is what the other checks see.
+    # A live feed has no end for it to wait for; tests/dashboard/test_events.py tries it.
     (tmp_path / "schemathesis.toml").write_text(
         '[[operations]]\ninclude-path = "/gossip"\n'
         'checks.positive_data_acceptance.expected-statuses = ["2xx", 422]\n'
+        '[[operations]]\ninclude-path = "/events"\nenabled = false\n'
     )
     run = subprocess.run(
         [
             program,
             "run",
             f"{sqlite_city.url}/openapi.json",
-            *("--checks", "all", "--max-examples", "130", "--seed", "1", "--workers", "2"),
+            # One worker: with two, CPython 3.11 now and then fails to parse ("AST constructor recursion depth
+            # mismatch"), which Hypothesis does in every thread.
+            *("--checks", "all", "--max-examples", "130", "--seed", "1", "--workers", "1"),
             # A key is not configured here, so calls without one are answered; see test_keys.
             *("--exclude-checks", "ignored_auth"),
             *("--suppress-health-check", "all"),
@@ -115,6 +119,7 @@ def test_the_examples_of_the_description_work_as_they_stand(sqlite_city: Running
     assert sqlite_city.http.post("/price/batch", json=example("/price/batch")).status_code == 200
     assert sqlite_city.http.post("/feedback/batch", json=example("/feedback/batch")).status_code == 200
     assert sqlite_city.http.post("/admin/pin", json=example("/admin/pin")).status_code == 200
+    assert sqlite_city.http.post("/beliefs", json=example("/beliefs")).status_code == 200
     assert sqlite_city.http.get("/docs").status_code == 200
 
 

@@ -32,5 +32,8 @@ class DisjointLearner(Learner):
     def _score(self, x: Array) -> Score:
         return score_dense(self.own.theta, self.own.inverse, x, self.policy.alpha)
 
+    def _score_alone(self, x: Array) -> Score:
+        return self._score(x)
+
     def _learn(self, at: Index, x: Array, reward: Array) -> None:
         self.own.learn(at, x, reward)

@@ -66,6 +66,11 @@ class Learner:
         several contexts at once, (m, d), and gives (m, K)."""
         return self._score(checked_context(x, self._context_shape))
 
+    def score_alone(self, x: Any) -> Score:
+        """The same by own data alone, as if no peer had told anything. Where own parameters hold what peers
+        told (`mixes`), it cannot be taken out again, and only the radius is the city's own."""
+        return self._score_alone(checked_context(x, self._context_shape))
+
     def learn(self, x: Any, arm: Any, reward: Any) -> None:
         """Take in the reward of `arm` for the context x, in every city of the batch."""
         batch = self.shape.batch
@@ -120,6 +125,10 @@ class Learner:
         of_one: list[float] = self.weights[..., self.origins.index(origin)].ravel().tolist()
         return of_one
 
+    def shares(self) -> dict[str, float]:
+        """Of all that this one city goes by on the shared part, each peer's share, over all arms."""
+        return {}
+
     def memory(self) -> dict[str, Array]:
         """What ticks have changed that no later tick brings back."""
         return {}
@@ -163,6 +172,9 @@ class Learner:
         return self.layout.unpack(stack), (city, *(peer.origin for peer in peers))
 
     def _score(self, x: Array) -> Score:
+        raise NotImplementedError
+
+    def _score_alone(self, x: Array) -> Score:
         raise NotImplementedError
 
     def _learn(self, at: Index, x: Array, reward: Array) -> None:

@@ -72,6 +72,9 @@ class NetLinUcbLearner(WeightedLearner):
     def _score(self, x: Array) -> Score:
         return score_dense(self.theta, self.covariance, x, self.policy.alpha)
 
+    def _score_alone(self, x: Array) -> Score:
+        return score_dense(*self._belief((...,), 1.0, 0.0, 0.0), x, self.policy.alpha)
+
     def _learn(self, at: Index, x: Array, reward: Array) -> None:
         start = 0
         for ridge in self.own:
@@ -116,14 +119,21 @@ class NetLinUcbLearner(WeightedLearner):
 
     def _believe(self, at: Index) -> None:
         """Own estimate and covariance plus the peers' share, for the arms that `at` picks."""
+        self.theta[at], self.covariance[at] = self._belief(
+            at, self._own_weight[at], self._peers_theta[at], self._peers_variance[at]
+        )
+
+    def _belief(
+        self, at: Index, weight: Array | float, told: Array | float, variance: Array | float
+    ) -> tuple[Array, Array]:
+        """Own theta and covariance, the shared part weighted and what peers told added to it."""
         c, shared, local = self.shape.shared, self.own[0], self.own[-1]
         first = c if len(self.own) == 1 else 0  # where the local part starts in its regression
-        weight = self._own_weight[at]
-        theta, covariance = self.theta[at], self.covariance[at]
-        theta[..., :c] = self._peers_theta[at] + weight[..., None] * shared.theta[at][..., :c]
+        weight = np.asarray(weight)
+        theta, covariance = self.theta[at].copy(), self.covariance[at].copy()
+        theta[..., :c] = told + weight[..., None] * shared.theta[at][..., :c]
         theta[..., c:] = local.theta[at][..., first:]
         own = (weight * weight)[..., None, None] * shared.inverse[at][..., :c, :c]
-        covariance[..., :c, :c] = self._peers_variance[at] + own
+        covariance[..., :c, :c] = variance + own
         covariance[..., c:, c:] = local.inverse[at][..., first:, first:]
-        self.theta[at] = theta
-        self.covariance[at] = covariance
+        return theta, covariance

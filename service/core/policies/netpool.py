@@ -80,6 +80,10 @@ class NetPoolLearner(Learner):
     def _score(self, x: Array) -> Score:
         return score_dense(self.pooled.theta, self.pooled.inverse, x, self.policy.alpha)
 
+    def _score_alone(self, x: Array) -> Score:
+        alone = Ridge(**self.own.state())
+        return score_dense(alone.theta, alone.inverse, x, self.policy.alpha)
+
     def _learn(self, at: Index, x: Array, reward: Array) -> None:
         self.own.add(at, x, reward)
         self.pooled.learn(at, x, reward)
@@ -123,6 +127,15 @@ class NetPoolLearner(Learner):
         self.heterogeneity = pooled.heterogeneity
         self.origins, self.told, self._shrink = folded.origins, folded.told, folded.shrink
         self.weights = pooled.trust.swapaxes(-1, -2)
+
+    def shares(self) -> dict[str, float]:
+        """By the trace of the information, Lambda of the city itself and each peer's part of L."""
+        if self.told.mass is None or self._shrink is None:
+            return {}
+        told = np.trace(np.matmul(self._shrink, self.told.mass), axis1=-2, axis2=-1).sum(axis=-1)  # (J,)
+        own = np.trace(self.summarise()["information"], axis1=-2, axis2=-1).sum()
+        total = max(float(own + told.sum()), 1e-300)
+        return dict(zip(self.told.origins, (told / total).tolist(), strict=True))
 
     def _parts(self, x: Array, arm: int) -> tuple[Array, Array]:
         """Estimate z'f and squared radius alpha^2 z'F z, z = F^-1 x: the peers' e and L are in f and F."""

@@ -76,6 +76,9 @@ class NetSgdUcbLearner(WeightedLearner):
     def _score(self, x: Array) -> Score:
         return score_diagonal(self.own.theta, self.variances, x, self.policy.alpha)
 
+    def _score_alone(self, x: Array) -> Score:
+        return score_diagonal(self.own.theta, 1.0 / self.own.accumulator, x, self.policy.alpha)
+
     def _learn(self, at: Index, x: Array, reward: Array) -> None:
         policy = self.policy
         gamma = policy.gamma if policy.accumulator == "ema" else None

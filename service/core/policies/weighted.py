@@ -92,6 +92,11 @@ class WeightedLearner(Learner):
         self._own_weight = folded.own_weight
         self._peers_theta, self._peers_variance = folded.theta, folded.variance
 
+    def shares(self) -> dict[str, float]:
+        """The weights themselves, which add up to one, as a mean over arms."""
+        mean = self.weights[:, 0].mean(axis=0)
+        return dict(zip((self.origins or ())[1:], mean[1:].tolist(), strict=True))
+
     def memory(self) -> dict[str, Array]:
         return {"weights": self.weights}
 

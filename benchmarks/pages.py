@@ -1,0 +1,120 @@
+"""What open pages cost `/price`: `make bench-pages`. Server on one core, wrk and the pages on the other.
+
+The same city with 20 readers of `/events` and with none, in turn; and what a page takes to load.
+"""
+
+import json
+import os
+import random
+import re
+import selectors
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from statistics import median
+
+import httpx
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.http import (
+    CONNECTIONS,
+    LOAD_CORE,
+    city_command,
+    city_environment,
+    context,
+    lua,
+    process,
+    wrk,
+)
+from benchmarks.stopwatch import spread
+from service.sim.demo import free_ports
+
+PAGES, REPETITIONS = 20, 9
+
+
+class Readers:
+    """Pages as the city sees them: connections that take every frame."""
+
+    def __init__(self, port: int, count: int) -> None:
+        self.frames = 0
+        self._over = threading.Event()
+        self._selector = selectors.DefaultSelector()
+        for _ in range(count):
+            connection = socket.create_connection(("127.0.0.1", port))
+            connection.sendall(b"GET /events HTTP/1.1\r\nHost: city\r\n\r\n")
+            self._selector.register(connection, selectors.EVENT_READ, connection)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while not self._over.is_set():
+            for key, _ in self._selector.select(timeout=0.2):
+                self.frames += key.data.recv(1 << 20).count(b"event: frame")
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        for key in list(self._selector.get_map().values()):
+            key.data.close()
+        self._selector.close()
+
+
+def loaded_by(http: httpx.Client, path: str) -> dict[str, bytes]:
+    """Everything that a page loads before it asks for data, by address."""
+    found = {path: http.get(path).content}
+    waiting = [f"/{link}" for link in re.findall(r'(?:src|href)="(page/[^"]+)"', found[path].decode())]
+    while waiting:
+        address = waiting.pop()
+        if address not in found:
+            answer = http.get(address).raise_for_status()
+            found[address] = answer.content
+            waiting += [f"/page/{name}" for name in re.findall(r'from "\./([^"]+)"', answer.text)]
+    return found
+
+
+def main() -> None:
+    if not shutil.which("wrk") or not shutil.which("taskset"):
+        raise SystemExit("this benchmark needs wrk and taskset: apt-get install wrk util-linux")
+    os.sched_setaffinity(0, {int(LOAD_CORE)})
+    rng = random.Random(0)
+    folder = Path(tempfile.mkdtemp(prefix="pricemesh-bench-"))
+    env = city_environment(os.environ.get("BENCH_DATABASE_URL", f"sqlite:///{folder}/bench.db"))
+    (port,) = free_ports(1)
+    prices = lua(folder, "price", [json.dumps(context(rng)) for _ in range(500)])
+    none: list[float] = []
+    some: list[float] = []
+    frames = 0
+    with process(city_command(port), env, folder, port) as http:
+        wrk(port, "/price", prices)
+        for repetition in range(REPETITIONS):
+            for readers in (0, PAGES) if repetition % 2 else (PAGES, 0):
+                pages = Readers(port, readers)
+                (some if readers else none).append(wrk(port, "/price", prices))
+                frames += pages.frames
+                pages.close()
+            print(f"\r{repetition + 1}/{REPETITIONS}", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+        table = Table(title=f"/price with {CONNECTIONS} connections", title_justify="left")
+        for head in ("open pages", "per second", "against none", "range", "frames read"):
+            table.add_column(head)
+        table.add_row("none", f"{median(none):,.0f}", "", "", "")
+        table.add_row(str(PAGES), f"{median(some):,.0f}", *spread(some, none), f"{frames:,}")
+        loads = Table(title="What a page takes to load, in bytes", title_justify="left")
+        for head in ("page", "files", "their bytes", "first data", "all"):
+            loads.add_column(head)
+        data = len(http.get("/events?frames=1").content)
+        for path in ("/", "/mesh"):
+            files = loaded_by(http, path)
+            size = sum(map(len, files.values()))
+            loads.add_row(path, str(len(files)), f"{size:,}", f"{data:,}", f"{size + data:,}")
+    Console(width=110).print(table)
+    Console(width=110).print(loads)
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

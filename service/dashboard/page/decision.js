@@ -1,0 +1,73 @@
+// A decision, found by its id: what was asked, what was believed then, and whose word it rests on.
+
+import { get } from "./city-api.js";
+import { asTable, byId, h, say, table } from "./dom.js";
+import { drawIntervals, intervalsTable, rule } from "./intervals.js";
+import { count, moment, number, price } from "./text.js";
+import { drawWaterfall, waterfallTable } from "./waterfall.js";
+
+let record = null;
+
+export function startDecision() {
+  byId("find").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const id = byId("decision-id").value.trim();
+    const hash = `#decision=${encodeURIComponent(id)}`;
+    if (location.hash === hash) find(id);
+    else location.hash = hash;
+  });
+  addEventListener("hashchange", fromAddress);
+  addEventListener("resize", () => record && paint());
+  fromAddress();
+}
+
+/** `#decision=ID` in the address: it can be sent to a colleague. */
+function fromAddress() {
+  const found = location.hash.match(/^#decision=(.*)$/);
+  if (!found) return;
+  const id = decodeURIComponent(found[1]);
+  byId("decision-id").value = id;
+  byId("decision").scrollIntoView();
+  find(id);
+}
+
+async function find(id) {
+  if (!id) return refused("Give the id of a decision, as /price answered it.");
+  try {
+    record = await get(`decisions/${encodeURIComponent(id)}`);
+  } catch (fault) {
+    return refused(fault.status === 404 ? `There is no decision “${id}” in this city.` : fault.message);
+  }
+  byId("decision-fault").hidden = true;
+  byId("record").hidden = false;
+  paint();
+}
+
+function refused(said) {
+  record = null;
+  byId("record").hidden = true;
+  byId("decision-fault").hidden = false;
+  say(byId("decision-fault"), said);
+}
+
+function paint() {
+  const { arm, estimate, radius, feedback, limited_by: limits, contributions } = record;
+  say(byId("record-title"), `${price(record.price)} given at ${moment(record.made_at)}`);
+  const facts = [
+    ["Id", record.decision_id],
+    ["Estimate", `${number(estimate)} ± ${number(radius)}`],
+    ["Reward", feedback ? `${number(feedback.reward)}${feedback.by_default ? " by default" : ""}${feedback.version === null ? ", not learned (frozen)" : `, learned as version ${count(feedback.version)}`}` : "none yet"],
+    ["Policy", `${record.policy}, learner version ${count(record.learner_version)}`],
+    ["Subject", record.subject ?? "none named"],
+    ["Ruled out", limits.length ? limits.map((limit) => `${limit.arms.map((k) => price(record.arms[k].price)).join(", ")} (${rule(limit.rule)})`).join("; ") : "nothing"],
+  ];
+  byId("facts").replaceChildren(...facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
+  const out = new Map(limits.flatMap((limit) => limit.arms.map((k) => [k, limit.rule])));
+  const arms = record.arms.map((each) => ({ ...each, out: out.get(each.arm) }));
+  drawWaterfall(byId("waterfall"), contributions, record);
+  asTable(byId("waterfall-table"), () => waterfallTable(contributions, record));
+  drawIntervals(byId("then"), arms, arm);
+  asTable(byId("then-table"), () => intervalsTable("What the city believed of each price then", arms, arm));
+  const context = ["shared", "local"].flatMap((part) => Object.entries(record.context[part]).map(([name, value]) => ({ part, name, value })));
+  byId("context").replaceChildren(table("The context that was asked for", [["Feature", (each) => each.name], ["Kind", (each) => each.part], ["Value", (each) => number(each.value), true]], context));
+}

@@ -1,0 +1,65 @@
+// Numbers, ages and sizes as people read them, and a clock that follows the city's.
+
+const plain = new Intl.NumberFormat("en");
+const money = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 4 });
+
+export const NONE = "–";
+export const count = (n) => (n === null || n === undefined ? NONE : plain.format(n));
+export const price = (value) => money.format(value);
+
+export const bound = (value) => plain.format(value).replace("-", "−");
+
+/** About three digits that matter, a true minus, never -0. */
+export function number(value, digits = 3) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return NONE;
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 1e6 || size < 1e-4)) return value.toExponential(2).replace("-", "−");
+  const fixed = value.toFixed(size >= 100 ? 1 : digits);
+  return (Number(fixed) === 0 ? fixed.replace("-", "") : fixed).replace("-", "−");
+}
+
+export const signed = (value) => (value >= 0 ? `+${number(value)}` : number(value));
+export const rate = (value) => (value === null || value === undefined ? NONE : number(value, value < 10 ? 1 : 0));
+export const percent = (share) => (share === null || share === undefined ? NONE : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`);
+
+export function bytes(n) {
+  if (n < 1000) return `${n} B`;
+  return n < 1e6 ? `${(n / 1e3).toFixed(1)} kB` : `${(n / 1e6).toFixed(1)} MB`;
+}
+
+export function age(seconds) {
+  if (seconds === null || seconds === undefined) return NONE;
+  if (seconds < 10) return `${Math.max(0, seconds).toFixed(1)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
+}
+
+export function clock(at) {
+  return new Date(at * 1000).toLocaleTimeString("en-GB");
+}
+
+export function moment(at) {
+  const date = new Date(at * 1000);
+  return `${date.toLocaleDateString("en-CA")} ${date.toLocaleTimeString("en-GB")}`;
+}
+
+// The city's clock, as far as its frames tell it.
+let ahead = 0;
+export const follow = (at) => (ahead = at - Date.now() / 1000);
+export const now = () => Date.now() / 1000 + ahead;
+
+/** Let an element tell, from now on, how long ago something was. */
+export function ticking(element, at, around = (text) => text) {
+  element.since = at;
+  element.around = around;
+  element.dataset.ticking = "";
+  tick(element);
+}
+
+function tick(element) {
+  const text = element.since === null ? NONE : element.around(age(now() - element.since));
+  if (element.textContent !== text) element.textContent = text;
+}
+
+setInterval(() => document.querySelectorAll("[data-ticking]").forEach(tick), 500);

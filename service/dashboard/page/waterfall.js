@@ -1,0 +1,61 @@
+// Whose word an estimate rests on: the parts one after another, each beginning where the last one ended.
+
+import { columns, draw, line, scale, text, ticks } from "./chart.js";
+import { s, table } from "./dom.js";
+import { number, percent, signed } from "./text.js";
+
+const MOST = 12;
+
+/** `parts`: [{origin, estimate, radius}], the city's own first; they add up to estimate and radius. */
+export function drawWaterfall(place, parts, { estimate, city }) {
+  const steps = [];
+  let reached = 0;
+  for (const part of fewer(parts)) {
+    steps.push({ name: part.origin === city ? `${city} (own)` : part.origin, from: reached, to: reached + part.estimate, kind: part.origin === city ? "own" : "told", said: Math.abs(part.estimate) < 1e-3 * Math.abs(estimate) ? "≈ 0" : signed(part.estimate) });
+    reached += part.estimate;
+  }
+  steps.push({ name: "estimate", from: 0, to: estimate, kind: "total", said: number(estimate) });
+  const [row, top] = [34, 6];
+  const height = top + steps.length * row + 44;
+  draw(place, height, `The estimate ${number(estimate)} as the sum of ${parts.length} parts`, (add, width) => {
+    const narrow = width < 520;
+    const [left, right] = [narrow ? 100 : 140, width - 72];
+    const bottom = top + steps.length * row;
+    const ends = steps.flatMap((step) => [step.from, step.to]);
+    const marks = ticks(Math.min(0, ...ends), Math.max(0, ...ends), narrow ? 3 : 6);
+    const x = scale(marks[0].value, marks.at(-1).value, left, right);
+    add(columns(marks, x, top, bottom), line(x(0), top, x(0), bottom, "zero"));
+    add(text((left + right) / 2, bottom + 37, "reward expected", { class: "axis", "text-anchor": "middle" }));
+    steps.forEach((step, i) => {
+      const y = top + i * row;
+      const [low, high] = [Math.min(step.from, step.to), Math.max(step.from, step.to)];
+      if (step.kind === "total") add(line(0, y, width, y, "rule"));
+      add(text(left - 10, y + row / 2 + 5, step.name.length > 16 ? `${step.name.slice(0, 15)}…` : step.name, { class: step.kind === "total" ? "label strong" : "label", "text-anchor": "end" }));
+      add(s("rect", { x: x(low), y: y + 7, width: Math.max(1.5, x(high) - x(low)), height: row - 14, rx: 3, class: `part ${step.kind}` }));
+      if (i < steps.length - 1) add(line(x(step.to), y + row - 7, x(step.to), y + row + 7, "link"));
+      add(text(width - 6, y + row / 2 + 5, step.said, { class: step.kind === "total" ? "value strong" : "value", "text-anchor": "end" }));
+    });
+  });
+}
+
+/** Of very many parts the smallest as one. */
+function fewer(parts) {
+  if (parts.length <= MOST) return parts;
+  const [own, ...told] = parts;
+  const order = told.sort((a, b) => Math.abs(b.estimate) - Math.abs(a.estimate));
+  const rest = order.slice(MOST - 2);
+  return [own, ...order.slice(0, MOST - 2), { origin: `${rest.length} others`, estimate: rest.reduce((sum, part) => sum + part.estimate, 0) }];
+}
+
+export function waterfallTable(parts, { radius }) {
+  return table(
+    "Each city's part of the chosen price's estimate and radius",
+    [
+      ["City", (part) => part.origin],
+      ["Part of the estimate", (part) => signed(part.estimate), true],
+      ["Part of the radius", (part) => number(part.radius), true],
+      ["Share of the radius", (part) => percent(radius ? part.radius / radius : 0), true],
+    ],
+    parts,
+  );
+}

@@ -1,0 +1,95 @@
+"""Three cities as processes that gossip, and a real browser to look at them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT, launch_options
+from tests.dashboard.cities import Mesh
+from tests.service.running import CityProcess
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """For one file of tests: as long as it lives, its event loop is the thread's, and no other can run."""
+    if CHROMIUM is None:
+        pytest.skip(HOW_TO_GET_IT)
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(**launch_options())
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Callable[..., "Visit"]]:
+    """Open an address in a tab of its own."""
+    visits: list[Visit] = []
+
+    def visit_(url: str, **context: Any) -> "Visit":
+        visits.append(Visit(browser, url, context))
+        return visits[-1]
+
+    yield visit_
+    for each in visits:
+        each.page.context.close()
+
+
+class Visit:
+    """A tab, with what it complained of and whom it called."""
+
+    def __init__(self, browser: Browser, url: str, context: dict[str, Any]) -> None:
+        self.page: Page = browser.new_context(**context).new_page()
+        self.complaints: list[str] = []
+        self.called: list[str] = []
+        self.page.set_default_timeout(20_000)
+        self.page.on(
+            "console",
+            lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None,
+        )
+        self.page.on("pageerror", lambda fault: self.complaints.append(str(fault)))
+        self.page.on("request", lambda request: self.called.append(request.url))
+        self.page.goto(url)
+
+    def live(self) -> "Visit":
+        self.page.locator("#live[data-state=live]").wait_for()
+        return self
+
+    def says(self, selector: str) -> str:
+        return self.page.locator(selector).first.inner_text()
+
+    def wait_until(self, script: str, argument: Any = None) -> None:
+        self.page.wait_for_function(script, arg=argument, timeout=20_000)
+
+
+@pytest.fixture(scope="module")
+def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
+    started = Mesh(tmp_path_factory.mktemp("mesh"), lab={"demo": True})
+    started.learn(30)
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Start a city without peers or customers; its address."""
+    started: list[CityProcess] = []
+
+    def start(**sections: Any) -> str:
+        started.append(CityProcess(tmp_path, f"sqlite:///{tmp_path}/city.db", **sections))
+        return started[-1].url
+
+    yield start
+    for city in started:
+        city.stop()
+
+
+@pytest.fixture
+def own_mesh(tmp_path: Path) -> Iterator[Mesh]:
+    """One that a test may break."""
+    started = Mesh(tmp_path)
+    started.learn(10)
+    yield started
+    started.stop()

@@ -1,0 +1,156 @@
+"""`make screenshots`: every view of the dashboard, light and dark, at 400 and 1600 pixels.
+
+A mesh of six cities with customers, of which one falls silent and one is set up anew under its old name and
+so is quarantined; beside four of them the same cities alone, so that there is regret to show.
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+from playwright.async_api import Browser, Page, async_playwright
+
+from service.signing import new_secret
+from service.sim.demo import CityProcesses, city_settings, free_ports
+from service.sim.drive import Drive, drive
+from service.sim.market import Market
+from service.sim.plan import Plan
+from service.sim.truth import report
+from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT, launch_options
+
+FOLDER = Path("docs/images/dashboard")
+DRIVEN = ("lisbon", "porto", "faro", "madrid")
+OTHERS = ("braga", "seville")  # set up anew; falls silent
+SECONDS_OF_STORY = 270.0
+VIEWS = ("now", "beliefs", "mesh", "decision")
+WIDTHS = {400: 860, 1600: 1000}  # and heights
+AIR = 16
+
+
+class Stage:
+    """The cities, and what happens to them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._world = Market(cities=len(DRIVEN))
+        self._secret = new_secret("pictures")
+        ports = free_ports(2 * len(DRIVEN) + len(OTHERS))
+        self._ports = dict(zip((*DRIVEN, *OTHERS), ports, strict=False))
+        self._alone_ports = ports[-len(DRIVEN) :]
+        self._mesh = CityProcesses(folder)
+        self._passing = {name: CityProcesses(folder) for name in OTHERS}
+        self.url = f"http://127.0.0.1:{self._ports['lisbon']}"
+
+    def _settings(self, name: str, database: str, *, gossips: bool = True) -> dict[str, Any]:
+        peers = [f"http://127.0.0.1:{port}" for other, port in self._ports.items() if other != name]
+        settings = city_settings(
+            self._world, name, self._folder / database, "netpool", peers if gossips else [], self._secret
+        )
+        return settings | {"guardrails": {"ceiling": 11.5, "max_step": 2.0}}
+
+    async def start(self) -> tuple[Drive, Drive]:
+        for name in DRIVEN:
+            self._mesh.start(name, self._ports[name], self._settings(name, f"{name}.db"))
+        for name, port in zip(DRIVEN, self._alone_ports, strict=True):
+            settings = self._settings(name, f"{name}-alone.db", gossips=False)
+            self._mesh.start(f"{name}-alone", port, settings)
+        for name, city in self._passing.items():
+            city.start(name, self._ports[name], self._settings(name, f"{name}.db"))
+        alone = [f"http://127.0.0.1:{port}" for port in self._alone_ports]
+        mesh = [f"http://127.0.0.1:{port}" for port in self._ports.values()]
+        await self._mesh.ready([*mesh, *alone])
+        plan = Plan(seed=3, rates=(12.0,))
+        together = await drive(mesh[: len(DRIVEN)], world="market", plan=plan)
+        return together, await drive(alone, world="market", plan=plan)
+
+    async def customers_elsewhere(self) -> None:
+        """A few decisions in the other two, for them to have something to tell."""
+        context = {
+            "shared": dict.fromkeys(self._world.feature_names[0], 0.5),
+            "local": dict.fromkeys(self._world.feature_names[1], 0.5),
+        }
+        async with httpx.AsyncClient() as http:
+            for name in OTHERS:
+                for reward in (0.6, 0.0, 0.7) * 15:
+                    url = f"http://127.0.0.1:{self._ports[name]}"
+                    made = (await http.post(f"{url}/price", json=context)).json()
+                    answer = {"decision_id": made["decision_id"], "reward": reward}
+                    await http.post(f"{url}/feedback", json=answer)
+
+    async def trouble(self) -> None:
+        """One city is set up anew under its old name, another goes."""
+        anew = OTHERS[0]
+        for name in OTHERS:
+            await asyncio.to_thread(self._passing[name].stop)
+        again = CityProcesses(self._folder)
+        again.start(anew, self._ports[anew], self._settings(anew, f"{anew}-anew.db"))
+        self._passing = {anew: again}
+
+    def stop(self) -> None:
+        for processes in (self._mesh, *self._passing.values()):
+            processes.stop()
+
+
+async def take(browser: Browser, url: str, theme: Any, width: int) -> None:
+    context = await browser.new_context(
+        viewport={"width": width, "height": WIDTHS[width]}, color_scheme=theme, reduced_motion="reduce"
+    )
+    page = await context.new_page()
+    await page.goto(url)
+    await page.locator("#latest-rows a").first.click()
+    await page.locator("#record").wait_for()
+    await page.locator("#intervals svg").wait_for()
+    # In a picture of the whole page the bar would stand wherever the page was scrolled to.
+    await page.evaluate("document.querySelector('.bar').style.position = 'static'")
+    await page.wait_for_timeout(1500)
+    for view in VIEWS:
+        await picture(page, f"#{view}", f"{view}-{theme}-{width}")
+    await page.goto(f"{url}/mesh")
+    await page.locator("#regrets svg").first.wait_for()
+    await page.wait_for_timeout(1500)
+    await page.screenshot(path=FOLDER / f"whole-mesh-{theme}-{width}.png", full_page=True)
+    await context.close()
+
+
+async def picture(page: Page, selector: str, name: str) -> None:
+    """A section with some air around it."""
+    box = await page.locator(selector).bounding_box()
+    assert box
+    top = box["y"] + await page.evaluate("window.scrollY") - AIR
+    width = await page.evaluate("document.documentElement.clientWidth")
+    clip = {"x": 0.0, "y": max(0.0, top), "width": width, "height": box["height"] + 2 * AIR}
+    await page.screenshot(path=FOLDER / f"{name}.png", full_page=True, clip=clip)  # type: ignore[arg-type]
+
+
+async def main() -> None:
+    if CHROMIUM is None:
+        raise SystemExit(HOW_TO_GET_IT)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="pricemesh-pictures-") as folder:
+        stage = Stage(Path(folder))
+        try:
+            together, alone = await stage.start()
+            driving = asyncio.gather(together.run(), alone.run())
+            reporting = asyncio.ensure_future(report(together, alone))
+            await stage.customers_elsewhere()
+            await asyncio.sleep(SECONDS_OF_STORY / 2)
+            await stage.trouble()
+            await asyncio.sleep(SECONDS_OF_STORY / 2)
+            async with async_playwright() as playwright:
+                browser = await playwright.chromium.launch(**launch_options())
+                for theme in ("light", "dark"):
+                    for width in WIDTHS:
+                        await take(browser, stage.url, theme, width)
+                await browser.close()
+            together.stop()
+            alone.stop()
+            await driving
+            reporting.cancel()
+        finally:
+            stage.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

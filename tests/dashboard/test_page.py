@@ -1,0 +1,312 @@
+"""The page of a city in a real browser, against three cities that gossip."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from service.keys import new_key, write_keys
+from tests.dashboard.cities import Mesh
+from tests.dashboard.conftest import Visit
+
+Open = Callable[..., Visit]
+NARROW = {"viewport": {"width": 400, "height": 800}}
+
+
+def digits(text: str) -> int:
+    return int(re.sub(r"\D", "", text))
+
+
+def rounded(number: float | None) -> str:
+    return "–" if number is None else f"{number:.3f}"
+
+
+def test_the_numbers_on_the_page_are_those_of_the_state(visit: Open, mesh: Mesh) -> None:
+    tab = visit(mesh.url).live()
+    state = mesh.state()
+    tab.wait_until(
+        "n => document.querySelector('#decisions').textContent.replace(/\\D/g, '') === String(n)",
+        state["decisions"],
+    )
+    assert tab.says("#city") == state["city"]
+    for name in ("decisions", "feedback", "version"):
+        assert digits(tab.says(f"[data-number={name}]")) == state[name]
+    for arm in state["arms"]:
+        assert digits(tab.says(f"[data-number=count-{arm['arm']}]")) == arm["count"]
+        assert tab.says(f"[data-number=mean-{arm['arm']}]") == rounded(arm["mean_reward"])
+    assert tab.page.locator(".peer").count() == len(state["peers"]) == 2
+    for i, peer in enumerate(state["peers"]):
+        row = tab.page.locator(".peer").nth(i)
+        assert row.locator("th").inner_text() == peer["origin"]
+        assert row.get_attribute("data-status") == peer["status"] == "fresh"
+        assert digits(row.locator(".version").inner_text()) == peer["version"]
+        share = row.locator(".share").inner_text().removesuffix(" %")
+        assert float(share) == pytest.approx(100 * peer["share"], abs=0.51)
+        weight = row.locator(".weight").inner_text()
+        assert float(weight) == pytest.approx(sum(peer["weights"]) / len(peer["weights"]), abs=0.0051)
+    assert "floor 8.50" in tab.says("#in-force")
+
+
+def test_the_page_follows_without_being_loaded_again(visit: Open, mesh: Mesh) -> None:
+    tab = visit(mesh.url).live()
+    tab.page.evaluate("window.sameAsBefore = true")
+    before = mesh.state()["decisions"]
+    tab.wait_until("n => document.querySelector('#decisions').textContent.replace(/\\D/g, '') >= n", before)
+    made = mesh.decide()
+    tab.page.locator(f"#latest-rows a:text-is('{made['decision_id']}')").wait_for()
+    tab.wait_until("n => document.querySelector('#decisions').textContent.replace(/\\D/g, '') > n", before)
+    mesh.post("/admin/freeze", {"reason": "looks odd"})
+    tab.page.locator("#in-force li.warn").wait_for()
+    assert "learning frozen" in tab.says("#in-force li.warn")
+    assert "“looks odd”" in tab.says("#in-force li.warn")
+    mesh.delete("/admin/freeze")
+    tab.page.locator("#in-force li.warn").wait_for(state="detached")
+    assert tab.page.evaluate("window.sameAsBefore") is True
+
+
+def test_a_killed_peer_turns_stale_and_then_comes_back(visit: Open, own_mesh: Mesh) -> None:
+    tab = visit(own_mesh.url).live()
+    tab.page.locator(".peer[data-status=fresh]").nth(1).wait_for()
+    own_mesh.kill("porto")
+    tab.page.locator(".peer[data-status=silent]").wait_for()
+    assert "porto" in tab.says(".peer[data-status=silent]")
+    assert "does not answer" in tab.says(".peer[data-status=silent] .reason")
+    tab.wait_until("() => document.querySelector('#network').textContent.includes('silent')")
+    assert tab.says("#peers-fresh") == "1 of 2"
+    own_mesh.start("porto")
+    tab.page.locator(".peer[data-status=fresh]").nth(1).wait_for()
+
+
+def test_an_unknown_decision_is_said_to_be_unknown(visit: Open, mesh: Mesh) -> None:
+    tab = visit(mesh.url).live()
+    tab.page.get_by_label("Decision id").fill("nobody-made-this")
+    tab.page.get_by_role("button", name="Find").click()
+    tab.page.locator("#decision-fault").wait_for()
+    assert tab.says("#decision-fault") == "There is no decision “nobody-made-this” in this city."
+    assert not tab.page.locator("#record").is_visible()
+    tab.page.get_by_label("Decision id").fill("not an id!")
+    tab.page.keyboard.press("Enter")
+    tab.wait_until("() => !document.querySelector('#decision-fault').textContent.includes('nobody')")
+    # The browser itself reports the two answers, and nothing else is wrong.
+    assert all("Failed to load resource" in said for said in tab.complaints)
+    assert len(tab.complaints) == 2
+
+
+def test_a_decision_is_found_and_its_parts_add_up(visit: Open, mesh: Mesh) -> None:
+    made = mesh.decide(decision_id="order-77", subject="ann")
+    record = mesh.get("/decisions/order-77")
+    tab = visit(f"{mesh.url}/#decision=order-77").live()
+    tab.page.locator("#record").wait_for()
+    assert tab.says("#record-title").startswith(f"{made['price']:.2f} given at")
+    facts = tab.says("#facts")
+    assert f"{made['estimate']:.3f}".replace("-", "−") in facts
+    assert "ann" in facts
+    assert "8.00 (below the floor)" in facts
+    tab.page.locator("#waterfall-table summary").click()
+    rows = tab.page.locator("#waterfall-table tbody tr")
+    assert rows.count() == len(record["contributions"]) == 3
+    shown = [rows.nth(i).locator("td").nth(1).inner_text() for i in range(3)]
+    parts = [float(text.replace("−", "-")) for text in shown]
+    assert sum(parts) == pytest.approx(record["estimate"], abs=0.002)
+    assert [rows.nth(i).locator("td").first.inner_text() for i in range(3)] == ["lisbon", "faro", "porto"]
+
+
+def test_beliefs_follow_the_sliders_and_are_what_the_city_answers(visit: Open, mesh: Mesh) -> None:
+    tab = visit(mesh.url).live()
+    tab.page.locator("#intervals svg").wait_for()
+    context: dict[str, Any] = {"shared": {}, "local": {}}
+    for part, name, value in (
+        ("shared", "demand", -1.5),
+        ("shared", "rain", 0.75),
+        ("shared", "event", 2000.0),
+        ("local", "tourists", 0.5),
+        ("local", "strike", 0.0),
+    ):
+        context[part][name] = value
+        tab.page.get_by_label(f"{name}, exactly").fill(f"{value:g}")
+    believed = mesh.post("/beliefs", context)
+    best = believed["arms"][believed["chosen"]]
+    tab.wait_until(
+        "text => document.querySelector('#belief').textContent.startsWith(text)", f"{best['price']:.2f} "
+    )
+    tab.page.locator("#intervals-table summary").click()
+    cells = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.replaceAll('−', '-')))"
+    tab.wait_until(
+        "price => document.querySelector('#belief').textContent.includes(price)", f"{best['price']:.2f}"
+    )
+    shown = tab.page.locator("#intervals-table tbody tr").evaluate_all(cells)
+    for row, arm in zip(shown, believed["arms"], strict=True):
+        numbers = [
+            arm["estimate"],
+            arm["radius"],
+            arm["estimate"] + arm["radius"],
+            arm["own"]["estimate"],
+            arm["own"]["radius"],
+        ]
+        assert [float(cell) for cell in row[1:6]] == pytest.approx(numbers, rel=0.01, abs=0.06)
+    assert shown[0][6] == "below the floor"
+    assert shown[believed["chosen"]][6] == "chosen"
+    rain = tab.page.get_by_label("rain", exact=True)
+    rain.focus()
+    tab.page.keyboard.press("End")
+    assert rain.get_attribute("aria-valuetext") == "1.000, from 0 to 1"
+    assert tab.page.get_by_label("rain, exactly").input_value() == "1"
+
+
+def test_nothing_complains_and_nothing_leaves_the_host(visit: Open, mesh: Mesh) -> None:
+    mesh.post("/lab/truth", truth(1000))
+    tab = visit(mesh.url).live()
+    tab.page.locator("#latest-rows a").first.click()
+    tab.page.locator("#waterfall svg").wait_for()
+    tab.page.locator("#intervals svg").wait_for()
+    for summary in tab.page.locator("summary").all():
+        summary.click()
+    tab.page.get_by_role("button", name="Theme").click()
+    tab.page.get_by_role("link", name="Whole mesh").click()
+    tab.live()
+    tab.page.locator("#cities svg").first.wait_for()
+    assert tab.complaints == []
+    assert len(tab.called) > 20
+    assert {url for url in tab.called if not url.startswith(f"{mesh.url}/")} == set()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/", "/mesh"])
+def test_axe_finds_no_serious_fault(visit: Open, mesh: Mesh, path: str, scheme: str) -> None:
+    mesh.post("/lab/truth", truth(1000))
+    tab = visit(mesh.url + path, color_scheme=scheme, **(NARROW if scheme == "dark" else {})).live()
+    if path == "/":
+        tab.page.locator("#latest-rows a").first.click()
+        tab.page.locator("#waterfall svg").wait_for()
+        tab.page.locator("#intervals svg").wait_for()
+        for summary in tab.page.locator("summary").all():
+            summary.click()
+    else:
+        tab.page.locator("#regrets svg").first.wait_for()
+    found = Axe().run(tab.page)
+    assert len(found.response["passes"]) > 20
+    grave = [fault for fault in found.response["violations"] if fault["impact"] in ("serious", "critical")]
+    assert grave == [], found.generate_report()
+
+
+@pytest.mark.parametrize("path", ["/", "/mesh"])
+def test_at_400_pixels_nothing_sticks_out(visit: Open, mesh: Mesh, path: str) -> None:
+    mesh.decide(decision_id=f"narrow{len(path)}")
+    hash_ = f"#decision=narrow{len(path)}" if path == "/" else ""
+    tab = visit(mesh.url + path + hash_, **NARROW).live()
+    tab.page.locator("svg").first.wait_for()
+    if path == "/":
+        tab.page.locator("#waterfall svg").wait_for()
+    wide = "() => document.documentElement.scrollWidth"
+    assert tab.page.evaluate(wide) <= 400
+
+
+def test_the_theme_chosen_is_remembered(visit: Open, mesh: Mesh) -> None:
+    tab = visit(mesh.url, color_scheme="light").live()
+    ground = "() => getComputedStyle(document.body).backgroundColor"
+    light = tab.page.evaluate(ground)
+    for _ in range(2):
+        tab.page.get_by_role("button", name="Theme").click()
+    assert tab.says("#theme") == "Theme: dark"
+    dark = tab.page.evaluate(ground)
+    assert dark != light
+    tab.page.reload()
+    assert tab.page.evaluate(ground) == dark
+
+
+def test_words_of_others_are_shown_as_words(visit: Open, own_mesh: Mesh) -> None:
+    """A reason is anybody's text: in the page it must stay text."""
+    tab = visit(own_mesh.url).live()
+    wicked = "<img src=x onerror=\"document.title='taken'\"><script>alert(1)</script>"
+    own_mesh.post("/admin/pin", {"price": 9.0, "reason": wicked})
+    tab.page.locator("#in-force li.warn").wait_for()
+    assert wicked in tab.says("#in-force li.warn")
+    assert tab.page.locator("#in-force img").count() == 0
+    assert "taken" not in tab.page.title()
+    tab.wait_until("() => document.querySelector('#belief').textContent.includes('pinned it')")
+
+
+def test_a_lost_city_is_said_to_be_lost_and_found_again(visit: Open, own_mesh: Mesh) -> None:
+    tab = visit(own_mesh.url).live()
+    own_mesh.kill("lisbon")
+    tab.page.locator("#lost").wait_for()
+    assert "Connection lost" in tab.says("#lost")
+    assert tab.page.locator("#live").get_attribute("data-state") == "lost"
+    own_mesh.start("lisbon")
+    tab.page.locator("#lost").wait_for(state="hidden")
+    tab.live()
+
+
+def test_a_city_without_customers_or_peers_says_what_to_do(visit: Open, alone: Callable[..., str]) -> None:
+    url = alone()
+    tab = visit(url).live()
+    tab.page.locator("#no-decisions").wait_for()
+    assert "POST /price" in tab.says("#no-decisions")
+    assert "gossip.peers" in tab.says("#no-peers")
+    tab.page.locator("#nobody-told").wait_for()
+    assert "no guardrail, no pin, no freeze" in tab.says("#in-force")
+    whole = visit(f"{url}/mesh").live()
+    whole.page.locator("#no-truth").wait_for()
+    assert "pricemesh demo" in whole.says("#no-truth")
+    assert tab.complaints + whole.complaints == []
+
+
+def test_a_city_with_keys_is_shown_to_who_has_one(
+    visit: Open, alone: Callable[..., str], tmp_path: Path
+) -> None:
+    right, key = new_key("read")
+    write_keys(tmp_path / "keys.toml", {key.id: key})
+    url = alone(security={"api_keys_file": str(tmp_path / "keys.toml")})
+    tab = visit(url)
+    dialog = tab.page.get_by_role("dialog")
+    dialog.wait_for()
+    tab.page.get_by_label("API key", exact=True).fill("pm_000000000000_wrong")
+    tab.page.keyboard.press("Enter")
+    tab.page.locator("#key-fault:has-text('not known')").wait_for()
+    tab.page.get_by_label("API key", exact=True).fill(right)
+    tab.page.get_by_role("button", name="Use it").click()
+    tab.live()
+    dialog.wait_for(state="hidden")
+    assert tab.says("#city") == "lisbon"
+    tab.page.locator("#nobody-told").wait_for()
+    tab.page.goto(f"{url}/mesh")
+    tab.live()  # the same tab still has the key
+    assert right not in tab.page.content()
+
+
+def test_the_whole_mesh_has_every_city_and_the_truth_once_it_is_told(visit: Open, mesh: Mesh) -> None:
+    mesh.post("/lab/truth", truth(2000))
+    tab = visit(f"{mesh.url}/mesh").live()
+    tab.page.locator("#regrets svg").nth(2).wait_for()
+    assert [tab.page.locator("#cities h3").nth(i).inner_text() for i in range(3)] == [
+        "lisbon",
+        "faro",
+        "porto",
+    ]
+    assert tab.says("#regret-together") == "0.0250"
+    assert tab.says("#regret-alone") == "0.0500"
+    assert tab.says("#gain") == "50 %"
+    assert digits(tab.says("#truth-decisions")) == 6000
+    mesh.post("/lab/truth", truth(4000))
+    tab.wait_until("() => document.querySelector('#truth-decisions').textContent === '12,000'")
+    versions = {"lisbon": mesh.state()["version"]} | {
+        p["origin"]: p["version"] for p in mesh.state()["peers"]
+    }
+    for name, version in versions.items():
+        card = tab.page.locator("#cities > li", has=tab.page.get_by_role("heading", name=name, exact=True))
+        assert f"{version:,}" in card.locator(".growth").inner_html()
+
+
+def truth(decisions: int) -> dict[str, Any]:
+    def regret(each: float) -> dict[str, Any]:
+        return {"decisions": decisions, "regret": each * decisions}
+
+    return {
+        "cities": [
+            {"city": name, "together": regret(0.025), "alone": regret(0.05)}
+            for name in ("lisbon", "porto", "faro")
+        ]
+    }

@@ -1,0 +1,78 @@
+"""The files of the page: guarded, cached by content, loading nothing from elsewhere, and small."""
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from benchmarks.pages import loaded_by
+from tests.service.running import CONTEXT, RunningCity, settings_for
+
+FIRST_PAINT_BYTES = 150_000
+PAGES = {"/": "city.html", "/mesh": "mesh.html"}
+
+
+@pytest.fixture
+def city(tmp_path: Path) -> Iterator[RunningCity]:
+    running = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_guarded_and_runs_no_script_but_its_own_files(city: RunningCity, path: str) -> None:
+    answer = city.http.get(path)
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert re.findall(r"<script(?![^>]*\bsrc=)", answer.text) == []
+    assert re.findall(r'\son\w+="|\sstyle="', answer.text) == []
+    assert "//" not in answer.text.replace("<!doctype", "")
+
+
+def test_no_file_of_the_page_names_another_host_or_writes_markup(city: RunningCity) -> None:
+    everything = {**loaded_by(city.http, "/"), **loaded_by(city.http, "/mesh")}
+    names = {path.rpartition("/")[2] for path in everything} - {"", "mesh"} | set(PAGES.values())
+    assert names == {file.name for file in (files("service.dashboard") / "page").iterdir()}
+    for path, body in everything.items():
+        text = body.decode().replace("http://www.w3.org/2000/svg", "")  # a name, not an address
+        assert re.findall(r"https?://[\w.]+", text) == [], path
+        assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text) == [], path
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_what_the_first_paint_takes_is_little(city: RunningCity, path: str) -> None:
+    """All files of the page, the story so far of five busy minutes, and the first frame."""
+    seconds = [
+        {
+            "at": 1.7e9 + i + 0.123,
+            "decisions": [[arm, 21] for arm in range(5)],
+            "learned": 100,
+            "reward": 51.833,
+        }
+        for i in range(300)
+    ]
+    city.http.post("/price", json=CONTEXT)
+    data = len(city.http.get("/events?frames=1").content) + len(str(seconds))
+    assert sum(map(len, loaded_by(city.http, path).values())) + data < FIRST_PAINT_BYTES
+
+
+def test_a_file_that_has_not_changed_is_not_sent_again(city: RunningCity) -> None:
+    first = city.http.get("/page/page.css")
+    again = city.http.get("/page/page.css", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    other = city.http.get("/page/dom.js", headers={"If-None-Match": first.headers["etag"]})
+    assert other.status_code == 200
+    assert other.headers["content-type"] == "text/javascript; charset=utf-8"
+
+
+def test_what_is_no_file_of_the_page_is_not_there(city: RunningCity) -> None:
+    for path in ("/page/none.js", "/page/..%2ffeed.py", "/page/"):
+        missing = city.http.get(path)
+        assert missing.status_code == 404
+        assert missing.json()["type"] == "urn:pricemesh:problem:not-found"
+    assert city.http.post("/").status_code == 405
