@@ -41,9 +41,7 @@ def empty() -> FastAPI:
 
     @app.post("/feedback")
     async def feedback(request: wire.FeedbackRequest) -> wire.Learned:
-        return wire.Learned(
-            decision_id=request.decision_id, reward=request.reward, learned=True, version=1
-        )
+        return wire.Learned(decision_id=request.decision_id, reward=request.reward, learned=True, version=1)
 
     return app
 

@@ -129,7 +129,9 @@ def fresh_ids(http: httpx.Client, rng: random.Random, count: int) -> list[str]:
     ids: list[str] = []
     body = {"requests": [context(rng) for _ in range(1000)]}
     while len(ids) < count:
-        ids += [decision["decision_id"] for decision in http.post("/price/batch", json=body).json()["decisions"]]
+        ids += [
+            decision["decision_id"] for decision in http.post("/price/batch", json=body).json()["decisions"]
+        ]
     return ids
 
 
@@ -179,7 +181,9 @@ class Load(NamedTuple):
 def need_wrk() -> str:
     found = shutil.which("wrk")
     if not found:
-        raise MissingExtra("wrk makes the load and is not installed: apt-get install wrk, or brew install wrk")
+        raise MissingExtra(
+            "wrk makes the load and is not installed: apt-get install wrk, or brew install wrk"
+        )
     return found
 
 

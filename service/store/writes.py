@@ -38,7 +38,7 @@ from service.store.tables import (
     trusted,
 )
 
-ROWS_IN_A_STATEMENT = 50
+ROWS_IN_A_STATEMENT = 100  # the driver keeps this many statements ready
 
 _SELECT_BY_ID = select(*(decisions.c[name] for name in Decided._fields)).where(
     decisions.c.id.in_(bindparam("ids", expanding=True))
@@ -142,15 +142,13 @@ def keep_decisions(
 
 def insert_decisions(connection: Connection, rows: Sequence[Decided]) -> None:
     """By the driver itself, many to a statement: of many rows, most of the time would go into preparing
-    parameters and stepping from row to row."""
+    parameters and stepping from row to row, and this thread would stand in line for the interpreter anew
+    after each step."""
     mark = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-    whole = len(rows) - len(rows) % ROWS_IN_A_STATEMENT
-    for start in range(0, whole, ROWS_IN_A_STATEMENT):
+    for start in range(0, len(rows), ROWS_IN_A_STATEMENT):
         several = rows[start : start + ROWS_IN_A_STATEMENT]
-        statement = _insert_statement(mark, ROWS_IN_A_STATEMENT)
+        statement = _insert_statement(mark, len(several))
         connection.exec_driver_sql(statement, tuple(chain.from_iterable(several)))
-    if whole < len(rows):
-        connection.exec_driver_sql(_insert_statement(mark, 1), list(rows[whole:]))
 
 
 @cache
