@@ -45,7 +45,8 @@ def checked_context(x: Any, shape: tuple[int, ...]) -> Array:
 
 
 def _each_usable(vectors: Array) -> bool:
-    return vectors.ndim > 1 and bool((np.vecdot(vectors, vectors) <= _LONGEST_SQUARE).all())
+    with np.errstate(over="ignore", invalid="ignore"):
+        return vectors.ndim > 1 and bool((np.vecdot(vectors, vectors) <= _LONGEST_SQUARE).all())
 
 
 def checked_reward(reward: Any, shape: tuple[int, ...]) -> Array:
