@@ -129,9 +129,13 @@ class Protocol(HttpToolsProtocol):
             and parser.get_http_version() == "1.1"
             and self._length != b""
             and int(self._length) <= self._most_bytes
-            and (self.cycle is None or self.cycle.response_complete)
+            and self._is_free()
             and not self.flow.write_paused
         )
+
+    def _is_free(self) -> bool:
+        under_way: Any = self.cycle
+        return under_way is None or under_way.response_complete
 
     def on_body(self, body: bytes) -> None:
         if self._reading is None:

@@ -139,7 +139,7 @@ class Requests(NamedTuple):
     """POSTs that wrk sends one after another, beginning again at the end."""
 
     script: Path
-    count: int
+    different: int
 
 
 def requests(folder: Path, name: str, calls: Sequence[tuple[str, object]]) -> Requests:
@@ -172,7 +172,7 @@ end
 
 class Load(NamedTuple):
     per_second: float
-    count: int
+    calls: int
     p50_seconds: float
     p99_seconds: float
     cpu_seconds: float  # of the server, each call
@@ -192,7 +192,7 @@ def loaded(
 ) -> Load:
     """Send for so long; with `think`, each connection pauses so many milliseconds in the mean after an
     answer. Anything but 2xx is an error."""
-    before, started = server.cpu_seconds(), time.perf_counter()
+    before = server.cpu_seconds()
     run = subprocess.run(
         pinned(
             [
@@ -205,7 +205,6 @@ def loaded(
         text=True,
         env={**os.environ, "THINK_MILLISECONDS": str(think)},
     )
-    del started
     if run.returncode or "Non-2xx" in run.stdout or "Socket errors" in run.stdout:
         raise LoadFailed(f"wrk: {run.stdout}{run.stderr}")
     count = int(_said(r"(\d+) requests in", run.stdout)[0])
