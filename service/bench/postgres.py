@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psycopg
 
-from service.bench.load import pinned
 from service.errors import MissingExtra
 
 
@@ -61,18 +60,17 @@ class Postgres:
 
     def start(self) -> None:
         self._process = subprocess.Popen(
-            pinned(
-                [
-                    str(self._binaries / "postgres"),
-                    *("-D", str(self._data), "-p", str(self.port), "-h", "127.0.0.1", "-k", str(self._home)),
-                ],
-                self._core,
-            ),
+            [
+                str(self._binaries / "postgres"),
+                *("-D", str(self._data), "-p", str(self.port), "-h", "127.0.0.1", "-k", str(self._home)),
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             user=self._user,
             cwd=self._home,
         )
+        if self._core is not None:
+            os.sched_setaffinity(self._process.pid, {self._core})  # and all it starts
         deadline = time.monotonic() + 30
         while True:
             try:
