@@ -7,9 +7,11 @@ from service.bench.peers import peers
 from service.bench.ratios import Suite
 from service.bench.recovery import recovery
 from service.bench.simulate import simulate
+from service.bench.stations import stations
 
 SUITES = {
     "core": core,
+    "stations": stations,
     "http": http,
     "gossip": gossip,
     "recovery": recovery,

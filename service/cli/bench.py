@@ -24,6 +24,7 @@ EXAMPLES = """
 
 class SuiteName(StrEnum):
     core = "core"
+    stations = "stations"
     http = "http"
     gossip = "gossip"
     recovery = "recovery"
