@@ -26,6 +26,20 @@ def _spread(one: Ratio) -> str:
     return f"{one.low:.2f}–{one.high:.2f}" if len(one.values) > 1 else ""
 
 
+def as_markdown(suites: Sequence[Suite]) -> str:
+    """The same tables for a document."""
+    lines: list[str] = []
+    for suite in suites:
+        if suite.ratios:
+            lines += [f"**{suite.name}**: {suite.title}", ""]
+            lines += ["| what | measured | against | ratio | spread | wanted |", "|---|---|---|---|---|---|"]
+            for one in suite.ratios:
+                cells = (one.what, one.measured, one.against, f"{one.median:.2f}", _spread(one), one.wanted)
+                lines.append(f"| {' | '.join(cells)} |")
+            lines.append("")
+    return "\n".join(lines)
+
+
 def as_json(suites: Sequence[Suite]) -> dict[str, Any]:
     return {
         "pricemesh": service.__version__,

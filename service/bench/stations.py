@@ -1,7 +1,7 @@
-"""Where the microseconds of a price and of feedback go: every station on its way, timed alone, in this process.
+"""Where the microseconds of a price and of feedback go: every station on the way, timed alone, in process.
 
-A group of 32 is taken together, as a busy city does; figures are for one call. What the socket, the kernel and
-the server's own loop take is not here: it is what `http` finds beyond.
+A group of 32 is taken together, as a busy city does; figures are for one call. What the socket, the kernel
+and the loop take is not here: it is what `http` finds beyond.
 """
 
 import gc

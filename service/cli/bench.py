@@ -12,7 +12,7 @@ from service.cli.terminal import check_writable, notes, output, results
 EXAMPLES = """
 **Examples**
 
-`pricemesh bench` — everything, a few minutes; prints tables, writes `bench.json` and `bench.png`
+`pricemesh bench` — everything, a few minutes; prints tables, writes `bench.json`, `bench.md` and `bench.png`
 
 `pricemesh bench core gossip --quick` — two suites, seconds
 
@@ -46,13 +46,13 @@ def bench(
     not here is left out, and said."""
     from service.bench import suites
     from service.bench.ratios import Suite
-    from service.bench.report import as_json, draw, table
+    from service.bench.report import as_json, as_markdown, draw, table
     from service.errors import MissingExtra
     from service.sim.plots import check_plot
 
     out.mkdir(parents=True, exist_ok=True)
     target = json_ or str(out / "bench.json")
-    check_writable(target, out / "bench.png")
+    check_writable(target, out / "bench.md", out / "bench.png")
     console = results(stderr=target == "-")
     found: list[Suite] = []
     for name in suite or list(SuiteName):
@@ -69,6 +69,7 @@ def bench(
     with output(target) as stream:
         stream.write(json.dumps(as_json(found), indent=2) + "\n")
     if any(one.ratios for one in found):
+        (out / "bench.md").write_text(as_markdown(found), encoding="utf-8")
         try:
             check_plot(out / "bench.png")
             draw(found, out / "bench.png")

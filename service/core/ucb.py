@@ -37,8 +37,10 @@ def _score_one_city(theta: Array, covariance: Array, x: Array, alpha: float) -> 
     once and not once for each context."""
     stacked = covariance.reshape(-1, x.shape[-1])
     if x.ndim == 1:
-        variance = stacked.dot(x).reshape(theta.shape).dot(x)
-        return Score(theta.dot(x), alpha * np.sqrt(variance))
+        radius = stacked.dot(x).reshape(theta.shape).dot(x)
+        np.sqrt(radius, out=radius)
+        radius *= alpha
+        return Score(theta.dot(x), radius)
     step = max(1, MOST_NUMBERS // theta.size)
     if len(x) > step:
         parts = [_score_one_city(theta, covariance, x[i : i + step], alpha) for i in range(0, len(x), step)]
