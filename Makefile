@@ -32,13 +32,13 @@ pytest: $(VENV)/.ready
 soak: $(VENV)/.ready ## the long tests
 	$(BIN)/pytest -m slow
 
-bench: $(VENV)/.bench ## what a score costs, as ratios to named baselines
-	$(BIN)/python -m benchmarks.core
+bench: $(VENV)/.bench ## all performance tables, as ratios to named baselines (minutes; needs wrk)
+	$(BIN)/pricemesh bench
 
 bench-http: $(VENV)/.ready ## /price and /feedback against an empty FastAPI endpoint (needs wrk)
-	$(BIN)/python -m benchmarks.http
+	$(BIN)/pricemesh bench http
 
-bench-gossip: $(VENV)/.ready ## bytes, absorbing, and what a tick does to /price (needs wrk)
+bench-gossip: $(VENV)/.ready ## bytes on the wire, and what a tick does to /price (needs wrk)
 	$(BIN)/python -m benchmarks.gossip
 
 bench-driver: $(VENV)/.ready ## the simulator client against wrk and h2load (needs both)

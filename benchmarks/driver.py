@@ -15,52 +15,59 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
+import httpx
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.http import LOAD_CORE, SERVER_CORE, city_command, city_environment, context, lua, process, wrk
-from benchmarks.stopwatch import spread
+from service.bench.load import (
+    Requests,
+    Server,
+    city,
+    city_environment,
+    context,
+    cores,
+    loaded,
+    pinned,
+    requests,
+    served,
+)
+from service.bench.ratios import spread
 from service.sim.idle import idle_endpoint
 
-SECONDS, REPETITIONS, PORT = 6, 5, 8921
+SECONDS, REPETITIONS = 6, 5
 
 
-def rates(script: Path) -> tuple[float, float]:
+def rates(sent: Requests) -> tuple[float, float]:
     """Of this client and of wrk, one after the other on the same core; the endpoint has the other."""
-    os.sched_setaffinity(0, {int(SERVER_CORE)})
+    held = os.sched_getaffinity(0)
+    where = cores()
+    os.sched_setaffinity(0, {where.server or 0})
     try:
-        with idle_endpoint() as url:
+        with idle_endpoint() as url, httpx.Client() as http:
+            os.sched_setaffinity(0, held)
             code = (
                 "from service.cli.drive import own_rate; from service.cli.terminal import run_quickly; "
                 f"print(run_quickly(own_rate({url!r})))"
             )
             run = subprocess.run(
-                ["taskset", "-c", LOAD_CORE, sys.executable, "-c", code],
-                capture_output=True,
-                text=True,
-                check=True,
+                pinned([sys.executable, "-c", code], where.load), capture_output=True, text=True, check=True
             )
-            return float(run.stdout), wrk(int(url.rpartition(":")[2]), "/price", script)
+            server = Server(http, int(url.rpartition(":")[2]), os.getpid())
+            return float(run.stdout), loaded(server, sent, 4).per_second
     finally:
-        os.sched_setaffinity(0, {int(SERVER_CORE), int(LOAD_CORE)})
+        os.sched_setaffinity(0, held)
 
 
-def driven_p99(rate: float) -> float:
+def driven_p99(url: str, rate: float) -> float:
     run = subprocess.run(
-        [
-            *(
-                "taskset",
-                "-c",
-                LOAD_CORE,
-                sys.executable,
-                "-m",
-                "service",
-                "drive",
-                f"http://127.0.0.1:{PORT}",
-            ),
-            *("--rate", f"{rate:.0f}", "--seconds", str(SECONDS), "--no-feedback", "--json", "-"),
-        ],
+        pinned(
+            [
+                *(sys.executable, "-m", "service", "drive", url, "--rate", f"{rate:.0f}"),
+                *("--seconds", str(SECONDS), "--no-feedback", "--json", "-"),
+            ],
+            cores().load,
+        ),
         capture_output=True,
         text=True,
         check=True,
@@ -68,16 +75,19 @@ def driven_p99(rate: float) -> float:
     return float(json.loads(run.stdout)["cities"][0]["price_milliseconds"]["p99"])
 
 
-def h2load_p99(rate: float, folder: Path, body: Path) -> float:
+def h2load_p99(url: str, rate: float, folder: Path, body: Path) -> float:
     """Many connections, each at its part of the rate; every answer's time from its log."""
     log = folder / "h2load.log"
     log.unlink(missing_ok=True)
     subprocess.run(
-        [
-            *("taskset", "-c", LOAD_CORE, "h2load", "--h1", "-c64", "-t1", f"--rps={rate / 64:.2f}"),
-            *(f"--duration={SECONDS}", f"--data={body}", f"--log-file={log}"),
-            *("-H", "content-type: application/json", f"http://127.0.0.1:{PORT}/price"),
-        ],
+        pinned(
+            [
+                *("h2load", "--h1", "-c64", "-t1", f"--rps={rate / 64:.2f}"),
+                *(f"--duration={SECONDS}", f"--data={body}", f"--log-file={log}"),
+                *("-H", "content-type: application/json", f"{url}/price"),
+            ],
+            cores().load,
+        ),
         capture_output=True,
         check=True,
     )
@@ -88,27 +98,28 @@ def h2load_p99(rate: float, folder: Path, body: Path) -> float:
 
 
 def main() -> None:
-    missing = [name for name in ("wrk", "taskset", "h2load") if not shutil.which(name)]
+    missing = [name for name in ("wrk", "h2load") if not shutil.which(name)]
     if missing:
-        raise SystemExit(f"needs {', '.join(missing)}: apt-get install wrk util-linux nghttp2-client")
+        raise SystemExit(f"needs {', '.join(missing)}: apt-get install wrk nghttp2-client")
     folder = Path(tempfile.mkdtemp(prefix="pricemesh-driver-"))
-    script = lua(folder, "price", [json.dumps(context(random.Random(i))) for i in range(200)])
+    sent = requests(folder, "price", [("/price", context(random.Random(i))) for i in range(200)])
     body = folder / "body.json"
     body.write_text(json.dumps(context(random.Random(1))))
     own, others, mine, theirs = [], [], [], []
     for _ in range(REPETITIONS):
-        reached = rates(script)
+        reached = rates(sent)
         own.append(reached[0])
         others.append(reached[1])
     env = city_environment(f"sqlite:///{folder}/city.db")
-    with process(city_command(PORT), env, folder, PORT):
-        capacity = median(wrk(PORT, "/price", script) for _ in range(2))
+    with served(city(), folder, env) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        capacity = median(loaded(server, sent, 4).per_second for _ in range(2))
         with ThreadPoolExecutor(2) as pool:
             for _ in range(REPETITIONS):
                 # At once, each at a quarter of what the city can do: both meet the same pauses of the disk.
                 seen = (
-                    pool.submit(driven_p99, capacity / 4),
-                    pool.submit(h2load_p99, capacity / 4, folder, body),
+                    pool.submit(driven_p99, url, capacity / 4),
+                    pool.submit(h2load_p99, url, capacity / 4, folder, body),
                 )
                 mine.append(seen[0].result())
                 theirs.append(seen[1].result())

@@ -1,14 +1,13 @@
-"""What gossip costs: `make bench-gossip`. Bytes on the wire, time to absorb, what a tick does to prices."""
+"""What gossip costs on the wire: `make bench-gossip`. Bytes of a tick, ticks until all know, and what a tick
+does to prices. A letter's size and the time to take letters in are in `pricemesh bench gossip`.
+"""
 
 import os
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-import json
 import random
-import re
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
@@ -17,25 +16,24 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.http import (
+from service.bench.load import (
     ARMS,
-    LOAD_CORE,
     LOCAL,
     SHARED,
-    city_command,
+    Requests,
+    Server,
+    city,
     city_environment,
     context,
-    lua,
-    process,
+    cores,
+    loaded,
+    requests,
+    served,
 )
-from benchmarks.stopwatch import spread
-from service.core.policies import Shape, make_policy
-from service.core.summary import Summary
-from service.gossip.letters import Seal
+from service.bench.ratios import spread
 from service.settings import Settings
 from service.sim.demo import free_ports
 from tests.gossip.test_node import ticks_until_all_know
@@ -51,22 +49,6 @@ def table(title: str, *heads: str) -> Table:
     made = Table(title=title, title_justify="left")
     for head in heads:
         made.add_column(head)
-    return made
-
-
-def letters() -> Table:
-    """A full letter against the numbers that must move, as float64."""
-    made = table("A full letter", "policy", "K", "c", "must move", "letter", "ratio")
-    for name in ("netpool", "netsgducb", "netlinucb"):
-        for arms, c in ((5, 3), (10, 10), (20, 20)):
-            half = c * (c + 1) // 2
-            numbers_an_arm = {"netpool": half + c + 2, "netsgducb": 2 * c + 1, "netlinucb": half + c + 1}
-            numbers = make_policy(name).learner(Shape(arms, c, 2)).numbers()
-            wire = Seal(bytes(32)).close(Summary.of("lisbon", 1, 1, bytes(16), numbers)).wire
-            must = 8 * arms * numbers_an_arm[name]
-            made.add_row(
-                name, str(arms), str(c), f"{must:,} B", f"{len(wire):,} B", f"{len(wire) / must:.2f}"
-            )
     return made
 
 
@@ -101,9 +83,9 @@ def wire() -> Table:
         porto.tick()
         return links.carried - before
 
-    def learn(city: RunningCity) -> None:
-        decision = city.http.post("/price", json=context(rng)).json()
-        city.feedback(decision["decision_id"], rng.random())
+    def learn(one: RunningCity) -> None:
+        decision = one.http.post("/price", json=context(rng)).json()
+        one.feedback(decision["decision_id"], rng.random())
 
     made.add_row("first meeting", f"{tick():,}")
     tick()
@@ -113,54 +95,16 @@ def wire() -> Table:
     learn(porto)
     learn(lisbon)
     made.add_row("both learned", f"{tick():,}")
-    for city in (lisbon, porto):
-        city.stop()
+    for one in (lisbon, porto):
+        one.stop()
     links.close()
     shutil.rmtree(folder)
     return made
 
 
-def absorbing() -> Table:
-    """100 peers, K=20, c=20: what is done in a thread, and what on the event loop."""
-    made = table("Absorb 100 peers, K=20, c=20, s=5", "policy", "fold (in a thread)", "adopt (on the loop)")
-    rng = np.random.default_rng(0)
-    shape = Shape(20, 20, 5)
-    for name in ("netpool", "netlinucb", "netsgducb"):
-        city = make_policy(name).learner(shape)
-        peer = make_policy(name).learner(shape)
-        for _ in range(400):
-            peer.learn(rng.uniform(-1, 1, size=25) / 5, int(rng.integers(20)), float(rng.normal()))
-        held = {
-            f"city{i}": Summary.of(f"city{i}", 1, 400, bytes(16), peer.numbers() * (1 + i / 1e6))
-            for i in range(100)
-        }
-        gathered = city.gathered("lisbon", held)
-        fold, adopt = [], []
-        for _ in range(5):
-            started = time.perf_counter()
-            folded = city.fold(*gathered)
-            between = time.perf_counter()
-            city.adopt(folded)
-            fold.append(between - started)
-            adopt.append(time.perf_counter() - between)
-        made.add_row(name, f"{1e3 * median(fold):.1f} ms", f"{1e3 * median(adopt):.2f} ms")
-    return made
-
-
-def p99(port: int, script: Path) -> float:
+def p99(server: Server, sent: Requests) -> float:
     """Milliseconds; four connections, so that the server is not saturated by its own queue."""
-    run = subprocess.run(
-        [
-            *("taskset", "-c", LOAD_CORE, "wrk", "-t1", "-c4", f"-d{SECONDS}s", "--latency"),
-            *("-s", str(script), f"http://127.0.0.1:{port}/price"),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = re.search(r"99%\s+([\d.]+)(us|ms|s)", run.stdout)
-    assert found, run.stdout
-    return float(found.group(1)) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[found.group(2)]
+    return 1e3 * loaded(server, sent, SECONDS, connections=4).p99_seconds
 
 
 def prices() -> Table:
@@ -175,44 +119,44 @@ def prices() -> Table:
     folder = Path(tempfile.mkdtemp(prefix="pricemesh-gossip-"))
     ports = free_ports(PEERS)
     addresses = [f"http://127.0.0.1:{port}" for port in ports]
-    os.sched_setaffinity(0, {int(LOAD_CORE)})
+    os.sched_setaffinity(0, {cores().load or 0})
     peers = [
         RunningCity(settings(folder, f"peer{i}", [], lockstep=False), port) for i, port in enumerate(ports)
     ]
     done = threading.Event()
 
-    def teach(city: RunningCity, rng: random.Random) -> None:
+    def teach(peer: RunningCity, rng: random.Random) -> None:
         for _ in count():
             if done.wait(0.1):
                 return
             body = {"requests": [context(rng) for _ in range(5)]}
-            made_ = city.http.post("/price/batch", json=body).json()["decisions"]
+            made_ = peer.http.post("/price/batch", json=body).json()["decisions"]
             items = [{"decision_id": d["decision_id"], "reward": rng.random()} for d in made_]
-            city.http.post("/feedback/batch", json={"items": items})
+            peer.http.post("/feedback/batch", json={"items": items})
 
-    teachers = [threading.Thread(target=teach, args=(city, random.Random(i))) for i, city in enumerate(peers)]
+    teachers = [threading.Thread(target=teach, args=(peer, random.Random(i))) for i, peer in enumerate(peers)]
     for teacher in teachers:
         teacher.start()
-    script = lua(folder, "price", [json.dumps(context(random.Random(i))) for i in range(300)])
+    sent = requests(folder, "price", [("/price", context(random.Random(i))) for i in range(300)])
     common: dict[str, Any] = {"PRICEMESH_GOSSIP_SECRETS": SECRET}
     alone = city_environment(f"sqlite:///{folder}/alone.db") | common | {"PRICEMESH_CITY": "alone"}
     meshed = city_environment(f"sqlite:///{folder}/meshed.db") | common
     meshed |= {"PRICEMESH_CITY": "meshed", "PRICEMESH_GOSSIP_PEERS": ",".join(addresses)}
     times: dict[str, list[float]] = {"without": [], "with": []}
     with (
-        process(city_command(8911), alone, folder, 8911),
-        process(city_command(8912), meshed, folder, 8912) as http,
+        served(city(), folder, alone) as without,
+        served(city(), folder, meshed) as together,
     ):
-        while len([p for p in http.get("/state").json()["peers"] if p["status"] == "fresh"]) < PEERS:
+        while len([p for p in together.http.get("/state").json()["peers"] if p["status"] == "fresh"]) < PEERS:
             time.sleep(0.1)
         for _ in range(REPETITIONS):
-            times["without"].append(p99(8911, script))
-            times["with"].append(p99(8912, script))
+            times["without"].append(p99(without, sent))
+            times["with"].append(p99(together, sent))
     done.set()
     for teacher in teachers:
         teacher.join()
-    for city in peers:
-        city.stop()
+    for peer in peers:
+        peer.stop()
     shutil.rmtree(folder)
     made.add_row(
         f"{median(times['without']):.2f} ms",
@@ -233,12 +177,12 @@ def convergence() -> Table:
 
 
 def main() -> None:
-    for part in (letters, wire, absorbing, convergence):
+    for part in (wire, convergence):
         console.print(part())
-    if shutil.which("wrk") and shutil.which("taskset"):
+    if shutil.which("wrk"):
         console.print(prices())
     else:
-        console.print("the effect on /price needs wrk and taskset: apt-get install wrk util-linux")
+        console.print("the effect on /price needs wrk: apt-get install wrk")
 
 
 if __name__ == "__main__":

@@ -4,10 +4,8 @@ Two cities side by side, one with 10,000 decisions and one with 1,000,000, a ten
 memory, time to start, and the rate of /price and /feedback in turn.
 """
 
-import json
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,12 +17,11 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.http import city_command, city_environment, context, fresh_ids, lua, process, wrk
-from benchmarks.stopwatch import spread
+from service.bench.load import Server, city, city_environment, context, fresh_ids, loaded, requests, served
+from service.bench.ratios import spread
 
 SIZES = {"small": 10_000, "large": 1_000_000}
-PORTS = {"small": 8911, "large": 8912}
-STARTS, REPETITIONS = 5, 7
+STARTS, REPETITIONS, SECONDS = 5, 7, 4
 
 
 def fill(http: httpx.Client, rng: random.Random, count: int) -> None:
@@ -37,45 +34,34 @@ def fill(http: httpx.Client, rng: random.Random, count: int) -> None:
     print(file=sys.stderr)
 
 
-def resident_kilobytes(port: int) -> int:
-    """Memory of the process that listens on the port."""
-    found = subprocess.run(
-        ["pgrep", "-f", f"service serve --port {port}"], capture_output=True, text=True, check=True
-    )
-    status = Path(f"/proc/{found.stdout.split()[0]}/status").read_text()
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
-
-
 def main() -> None:
     rng = random.Random(0)
     folder = Path(tempfile.mkdtemp(prefix="pricemesh-growth-"))
     environments = {name: city_environment(f"sqlite:///{folder}/{name}.db") for name in SIZES}
     memory: dict[str, int] = {}
     for name, count in SIZES.items():
-        with process(city_command(PORTS[name]), environments[name], folder, PORTS[name]) as http:
-            fill(http, rng, count)
-            memory[name] = resident_kilobytes(PORTS[name])
+        with served(city(), folder, environments[name]) as server:
+            fill(server.http, rng, count)
+            memory[name] = server.resident_bytes()
     starts: dict[str, list[float]] = {name: [] for name in SIZES}
     for _ in range(STARTS):
         for name in SIZES:
             started = time.perf_counter()
-            with process(city_command(PORTS[name]), environments[name], folder, PORTS[name]):
+            with served(city(), folder, environments[name]):
                 starts[name].append(time.perf_counter() - started)
     rates: dict[tuple[str, str], list[float]] = {}
-    prices = lua(folder, "price", [json.dumps(context(rng)) for _ in range(500)])
+    prices = requests(folder, "price", [("/price", context(rng)) for _ in range(500)])
     with ExitStack() as stack:
-        cities = {
-            name: stack.enter_context(process(city_command(port), environments[name], folder, port))
-            for name, port in PORTS.items()
+        cities: dict[str, Server] = {
+            name: stack.enter_context(served(city(), folder, environments[name])) for name in SIZES
         }
         for repetition in range(REPETITIONS):
-            for name, http in cities.items():
-                ids = fresh_ids(http, rng, 25_000)
-                answers = lua(
-                    folder, name, [json.dumps({"decision_id": i, "reward": rng.random()}) for i in ids]
-                )
-                rates.setdefault((name, "/price"), []).append(wrk(PORTS[name], "/price", prices))
-                rates.setdefault((name, "/feedback"), []).append(wrk(PORTS[name], "/feedback", answers))
+            for name, server in cities.items():
+                ids = fresh_ids(server.http, rng, 80_000)
+                told = [("/feedback", {"decision_id": id_, "reward": rng.random()}) for id_ in ids]
+                answers = requests(folder, name, told)
+                for path, sent in (("/price", prices), ("/feedback", answers)):
+                    rates.setdefault((name, path), []).append(loaded(server, sent, SECONDS).per_second)
             print(f"\r{repetition + 1}/{REPETITIONS}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     table = Table(title="1,000,000 decisions against 10,000, SQLite", title_justify="left")
@@ -83,8 +69,8 @@ def main() -> None:
         table.add_column(head)
     table.add_row(
         "memory after filling",
-        f"{memory['small'] / 1024:.0f} MiB",
-        f"{memory['large'] / 1024:.0f} MiB",
+        f"{memory['small'] / 2**20:.0f} MiB",
+        f"{memory['large'] / 2**20:.0f} MiB",
         f"{memory['large'] / memory['small']:.2f}",
         "",
     )

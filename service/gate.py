@@ -6,7 +6,8 @@ A plain ASGI layer, because it stands in front of every price.
 import logging
 import random
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -30,6 +31,7 @@ PAGE_FILES = "/page"  # what the dashboard is made of
 OPEN = frozenset(("/", "/mesh", "/healthz", "/readyz", "/version", "/docs", "/openapi.json"))
 ROUTINE = frozenset(("/gossip", "/healthz", "/readyz", "/metrics"))  # logged only when something is wrong
 GOSSIP = "application/octet-stream"
+_TELLING = frozenset((b"x-request-id", b"authorization", b"x-api-key", b"origin"))
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,200}")
 
 
@@ -50,6 +52,19 @@ def scope_of(path: str) -> Scope | None:
     if path in OPEN or path.startswith((f"{DOCS_FILES}/", f"{PAGE_FILES}/")):
         return None
     return Scope.READ
+
+
+@dataclass(slots=True)
+class Passage:
+    """One request on its way through."""
+
+    started: float
+    method: str
+    path: str
+    request_id: bytes
+    key: str | None
+    origin: str | None
+    caller: str = ""  # the key's id, once admitted
 
 
 class Gate:
@@ -73,39 +88,69 @@ class Gate:
         self._metrics = metrics
         self._traffic = traffic
 
+    @property
+    def traffic(self) -> Traffic:
+        return self._traffic
+
+    def enter(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> "Passage":
+        given = key = origin = None
+        for name, value in headers:
+            if name not in _TELLING:
+                continue
+            if name == b"x-request-id":
+                given = value
+            elif name == b"origin":
+                origin = value.decode("latin-1")
+            elif name == b"x-api-key":
+                key = value.decode("latin-1")
+            elif value[:7].lower() == b"bearer ":
+                key = value[7:].strip().decode("latin-1")
+        id_ = given if given and _REQUEST_ID.fullmatch(given) else b"%016x" % random.getrandbits(64)
+        return Passage(perf_counter(), method, path, id_, key, origin)
+
+    def admit(self, passage: "Passage") -> None:
+        """Or an error of ours."""
+        if passage.origin is not None:
+            self._keeper.admit_page(passage.origin)
+        passage.caller = self._keeper.admit(passage.key, scope_of(passage.path))
+
+    def leave(self, passage: "Passage", route: str, status: int) -> None:
+        seconds = perf_counter() - passage.started
+        self._metrics.request(route, status, seconds)
+        level = logging.DEBUG if status < 400 and passage.path in ROUTINE else logging.INFO
+        if log.isEnabledFor(level):
+            log.log(
+                level,
+                "%s %s %d",
+                passage.method,
+                passage.path,
+                status,
+                extra={
+                    "request_id": passage.request_id.decode(),
+                    "milliseconds": round(seconds * 1e3, 3),
+                    "key": passage.caller,
+                },
+            )
+
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = perf_counter()
-        given = key = origin = None
-        for name, value in scope["headers"]:
-            if name == b"x-request-id":
-                given = value
-            elif name == b"authorization" and value[:7].lower() == b"bearer ":
-                key = value[7:].strip().decode("latin-1")
-            elif name == b"x-api-key":
-                key = value.decode("latin-1")
-            elif name == b"origin":
-                origin = value.decode("latin-1")
-        request_id = given if given and _REQUEST_ID.fullmatch(given) else b"%016x" % random.getrandbits(64)
-        scope["request_id"] = request_id.decode()
+        path = scope["path"]
+        passage = self.enter(scope["method"], path, scope["headers"])
+        request_id = scope["request_id"] = passage.request_id.decode()
         status: int | None = None
 
         async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", passage.request_id)]
             await send(message)
 
-        caller = ""
-        path = scope["path"]
         call = self._traffic.calls.get(path)
         try:
-            if origin is not None:
-                self._keeper.admit_page(origin)
-            caller = self._keeper.admit(key, scope_of(path))
+            self.admit(passage)
             if call is not None:
                 await self._traffic.answer(call, scope, receive, answer)
             elif path == "/gossip":
@@ -115,31 +160,14 @@ class Gate:
                     scope = {**scope, "method": "GET", "without_body": True}
                 await self._app(scope, receive, answer)
         except PricemeshError as fault:
-            await refusal(fault, scope["request_id"])(scope, receive, answer)
+            await refusal(fault, request_id)(scope, receive, answer)
         except Exception:
-            log.exception("unforeseen", extra={"request_id": scope["request_id"]})
+            log.exception("unforeseen", extra={"request_id": request_id})
             if status is None:
-                await unforeseen(scope["request_id"])(scope, receive, answer)
+                await unforeseen(request_id)(scope, receive, answer)
         finally:
-            seconds = perf_counter() - started
             own = call is not None or path == "/gossip"
-            route = path if own else getattr(scope.get("route"), "path", "other")
-            self._metrics.request(route, status or 500, seconds)
-            routine = path in ROUTINE and status is not None and status < 400
-            level = logging.DEBUG if routine else logging.INFO
-            if log.isEnabledFor(level):
-                log.log(
-                    level,
-                    "%s %s %d",
-                    scope["method"],
-                    path,
-                    status or 500,
-                    extra={
-                        "request_id": scope["request_id"],
-                        "milliseconds": round(seconds * 1e3, 3),
-                        "key": caller,
-                    },
-                )
+            self.leave(passage, path if own else getattr(scope.get("route"), "path", "other"), status or 500)
 
     async def _exchange(self, scope: Any, receive: Receive, send: Send) -> None:
         """A peer's message and our answer: bytes both ways, nothing around them that need not be."""

@@ -1,15 +1,13 @@
 """What Prometheus sees. One registry for each application, so that several can live in one process."""
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
 
 from service.gossip.exchange import Gossip
 from service.gossip.view import peers_of
@@ -21,39 +19,61 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
+class Tally:
+    """A histogram in plain numbers: every request passes one, and a scrape comes every few seconds."""
+
+    __slots__ = ("_bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
+        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
+        family.add_metric(
+            labels, list(zip(bounds, map(float, accumulate(self.counts)), strict=True)), self.total
+        )
+
+
 class Metrics:
     def __init__(self, city: str) -> None:
         self._city = city
         self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "pricemesh_requests", "HTTP requests", ["route", "status"], registry=self.registry
-        )
-        self._latency = Histogram(
-            "pricemesh_request_seconds", "Time to answer", ["route"], buckets=SECONDS, registry=self.registry
-        )
-        self._commit_size = Histogram(
-            "pricemesh_commit_operations", "Operations in a commit", buckets=SIZES, registry=self.registry
-        )
-        self._commit_seconds = Histogram(
-            "pricemesh_commit_seconds", "Time a commit took", buckets=SECONDS, registry=self.registry
-        )
-        self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+        self.registry.register(self)
+        self._requests: Counter[tuple[str, int]] = Counter()  # by route and status
+        self._latency: defaultdict[str, Tally] = defaultdict(lambda: Tally(SECONDS))  # by route
+        self._commit_size = Tally(SIZES)
+        self._commit_seconds = Tally(SECONDS)
 
     def watch(self, pricing: Pricing, gossip: Gossip) -> None:
         self.registry.register(PricingCollector(pricing, self._city))
         self.registry.register(GossipCollector(gossip, self._city))
 
     def request(self, route: str, status: int, seconds: float) -> None:
-        children = self._children.get((route, status))
-        if children is None:
-            children = (self._requests.labels(route, str(status)), self._latency.labels(route))
-            self._children[route, status] = children
-        children[0].inc()
-        children[1].observe(seconds)
+        self._requests[route, status] += 1
+        self._latency[route].observe(seconds)
 
     def commit(self, size: int, seconds: float) -> None:
         self._commit_size.observe(size)
         self._commit_seconds.observe(seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily("pricemesh_requests", "HTTP requests", labels=["route", "status"])
+        for (route, status), count in self._requests.items():
+            requests.add_metric([route, str(status)], float(count))
+        latency = HistogramMetricFamily("pricemesh_request_seconds", "Time to answer", labels=["route"])
+        for route, tally in self._latency.items():
+            tally.add_to(latency, [route])
+        size = HistogramMetricFamily("pricemesh_commit_operations", "Operations in a commit")
+        self._commit_size.add_to(size, [])
+        seconds = HistogramMetricFamily("pricemesh_commit_seconds", "Time a commit took")
+        self._commit_seconds.add_to(seconds, [])
+        yield from (requests, latency, size, seconds)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,14 +19,20 @@ from service.core.arrays import Array
 from service.core.policies import dump, load
 from service.core.summary import Summary
 from service.core.ucb import Score, choose
-from service.errors import BadSummary, ImpossiblePin, StorageUnavailable, UnknownDecision
+from service.errors import (
+    BadSummary,
+    ImpossiblePin,
+    InvalidContext,
+    PricemeshError,
+    StorageUnavailable,
+    UnknownDecision,
+)
 from service.guardrails import Guardrails, Limits
 from service.settings import Settings
 from service.store.database import Committed, Database
 from service.store.operations import (
     CloseWindow,
     Decided,
-    FeedbackResult,
     KeepDecisions,
     KeepFeedback,
     KeepMesh,
@@ -36,11 +42,23 @@ from service.store.operations import (
     Operation,
     SetControl,
 )
-from service.store.writer import Writer
+from service.store.writer import Done, Writer
 
 log = logging.getLogger("pricemesh")
 
 SNAPSHOT_EVERY = 1000  # feedback learned between snapshots: the most a start has to learn again
+
+Asked = tuple[dict[str, float], dict[str, float], str | None, str | None]  # shared, local, id, subject
+
+
+class Quote(NamedTuple):
+    """Prices that are asked for: decided when their turn to be written has come."""
+
+    asked: Sequence[Asked]
+
+    @property
+    def size(self) -> int:
+        return len(self.asked)
 
 
 class Pricing:
@@ -106,7 +124,7 @@ class Pricing:
     async def start(self) -> None:
         if not self._opened:
             await asyncio.to_thread(self.open)
-        self._writer = Writer(self.database, self._committed, self._observed)
+        self._writer = Writer(self.database, self._ready, self._committed, self._observed)
 
     async def stop(self) -> None:
         if self._writer is not None:
@@ -127,10 +145,17 @@ class Pricing:
 
     # Prices
 
-    async def quote_many(
-        self, asked: Sequence[tuple[dict[str, float], dict[str, float], str | None, str | None]]
-    ) -> Sequence[Decided]:
-        """Decide all, keep them in one commit, and give back what is kept under each id."""
+    def quote_many(self, asked: Sequence[Asked], done: Done) -> None:
+        """Decide all, keep them in one commit, and tell what is kept under each id."""
+        if [one for one in asked if one[3] is not None]:
+            task = asyncio.ensure_future(self._quote_subjects(asked))
+            task.add_done_callback(lambda quoted: done(quoted.exception() or quoted.result()))
+        else:
+            self.writer.put(Quote(asked), done)
+
+    async def _quote_subjects(self, asked: Sequence[Asked]) -> Sequence[Decided]:
+        """A subject's price is a step from its last one: what is needed for it is fetched first, and they
+        are decided in the order they came."""
         contexts = self._space.vectors([(shared, local) for shared, local, _, _ in asked])
         names = [(id_, subject) for _, _, id_, subject in asked]
         await self._rails.recall(names)
@@ -141,6 +166,32 @@ class Pricing:
             self._rails.forget(names)
             raise
         return kept
+
+    def _ready(self, waiting: Sequence[Quote | Operation]) -> Sequence[Operation | PricemeshError]:
+        """Decide all prices that are asked for, at once: one score costs little less than many."""
+        quotes = [one for one in waiting if type(one) is Quote]
+        if not quotes:
+            return waiting  # type: ignore[return-value]
+        made = iter(self._decide_all(quotes))
+        return [next(made) if type(one) is Quote else one for one in waiting]  # type: ignore[misc]
+
+    def _decide_all(self, quotes: Sequence[Quote]) -> Sequence[KeepDecisions | PricemeshError]:
+        asked = [one for quote in quotes for one in quote.asked]
+        try:
+            contexts = self._space.vectors([(shared, local) for shared, local, _, _ in asked])
+            whole = self._decide(contexts, [(id_, subject) for _, _, id_, subject in asked])
+        except InvalidContext as fault:
+            if len(quotes) == 1:
+                return [fault]
+            return [one for quote in quotes for one in self._decide_all([quote])]
+        if len(quotes) == 1:
+            return [whole]
+        parts, at = [], 0
+        for quote in quotes:
+            rows = whole.rows[at : at + quote.size]
+            at += quote.size
+            parts.append(KeepDecisions(rows, frozenset(one[2] for one in quote.asked if one[2] is not None)))
+        return parts
 
     def _decide(self, contexts: Array, asked: Sequence[tuple[str | None, str | None]]) -> KeepDecisions:
         """Score all contexts (m, d) at once, then choose; `asked` are (decision_id, subject)."""
@@ -210,12 +261,11 @@ class Pricing:
 
     # Feedback
 
-    async def feedback(self, items: Sequence[tuple[str, float]]) -> list[FeedbackResult]:
+    def feedback(self, items: Sequence[tuple[str, float]], done: Done) -> None:
+        """Keep rewards in one commit, learn them, and tell what came of each, a `FeedbackResult`."""
         now = self._clock()
         window = self.settings.feedback.window_seconds
-        frozen = "freeze" in self.controls
-        kept: list[FeedbackResult] = await self.writer.submit(KeepFeedback(items, now, frozen, now - window))
-        return kept
+        self.writer.put(KeepFeedback(items, now, "freeze" in self.controls, now - window), done)
 
     async def close_window(self) -> int:
         """Where there is a default reward, give it to decisions whose window has closed unanswered."""
@@ -238,9 +288,11 @@ class Pricing:
             match operation:
                 case KeepFeedback():
                     lessons += [item.lesson for item in result if item.lesson is not None]
-                case KeepDecisions(rows):
-                    fresh = {row.id: row for row, kept in zip(rows, result, strict=True) if row is kept}
-                    for row in fresh.values():
+                case KeepDecisions(rows, named):
+                    # Under a name that was there already, or comes twice, nothing new was decided.
+                    pairs = zip(rows, result, strict=True) if named else ()
+                    fresh = {row.id: row for row, kept in pairs if row is kept}.values() if named else rows
+                    for row in fresh:
                         self.decided[row.arm] += 1
                 case CloseWindow():
                     lessons += result

@@ -85,9 +85,10 @@ def refusal(fault: PricemeshError, request_id: str | None) -> Response:
 def parsed(model: type[Body], body: bytes) -> Body:
     """A body as its model, or every fault in it."""
     try:
-        return model.model_validate_json(body)
+        validated: Body = model.__pydantic_validator__.validate_json(body)
     except ValidationError as fault:
         raise UnreadableBody(field_faults(fault.errors(include_url=False, include_input=False))) from None
+    return validated
 
 
 def field_faults(errors: Any) -> list[tuple[str, str]]:

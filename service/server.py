@@ -11,42 +11,15 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.addresses import is_loopback
 from service.app import create_app
 from service.errors import NotStarted
 from service.gate import Gate
+from service.lane import Protocol
 from service.settings import Settings
 
 log = logging.getLogger("pricemesh")
-
-
-MOST_HEADER_BYTES = 65_536
-
-
-class Protocol(HttpToolsProtocol):
-    """HTTP as uvicorn speaks it, to callers whose headers come to an end: nobody has shown a key yet."""
-
-    _heading = False
-    _header_bytes = 0
-
-    def on_message_begin(self) -> None:
-        self._heading = True
-        self._header_bytes = 0
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._heading = False
-        super().on_headers_complete()
-
-    def data_received(self, data: bytes) -> None:
-        within = self._heading
-        super().data_received(data)
-        if within and self._heading:
-            self._header_bytes += len(data)
-            if self._header_bytes > MOST_HEADER_BYTES:
-                self.transport.close()
 
 
 class Server(uvicorn.Server):

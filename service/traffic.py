@@ -1,10 +1,11 @@
 """The four calls that carry traffic: prices and feedback, one or many.
 
-They are plain ASGI, reached before the framework: between the socket and the use case there is nothing
-but the validation that the model asks for. `description` tells OpenAPI of them.
+They are reached before the framework, most of them before ASGI (`lane`): between the socket and the use case
+there is nothing but the validation that the model asks for. `description` tells OpenAPI of them.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from service.answers import Answers, feedback_fault, feedback_outcome
 from service.errors import BodyTooLarge, UnreadableBody, WrongMethod
 from service.pricing import Pricing
 from service.problems import parsed
+from service.store.operations import Decided, FeedbackResult
+from service.store.writer import Done
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
@@ -23,20 +26,30 @@ Send = Callable[[Any], Awaitable[None]]
 
 @dataclass(frozen=True)
 class TrafficCall:
-    """A call: what comes in, what goes out, and what does it."""
+    """A call: what comes in, what goes out, and what does it. `begin` takes what is asked and whom to
+    call with the result; `end` makes the answer of both, and is the place where a fault is raised."""
 
     summary: str
     asked: type[BaseModel]
     answered: type[BaseModel]
     problems: dict[int, str]
-    run: Callable[[Any], Awaitable[Any]]
+    begin: Callable[[Any, Done], None]
+    end: Callable[[Any, Any], dict[str, Any]]
+
+    def parsed(self, body: bytes) -> Any:
+        return parsed(self.asked, body)
+
+    def answer(self, asked: Any, result: Any) -> bytes:
+        if isinstance(result, Exception):
+            raise result
+        return to_json(self.end(asked, result))
 
 
 class Traffic:
     def __init__(self, pricing: Pricing) -> None:
         self._pricing = pricing
         self._answers = Answers(pricing.settings)
-        self._most_bytes = pricing.settings.limits.body_bytes
+        self.most_bytes = pricing.settings.limits.body_bytes
         self._largest_reward = pricing.settings.feedback.largest_reward
         self._most_items = pricing.settings.limits.batch_size
         declined = {
@@ -45,19 +58,32 @@ class Traffic:
             410: "The reward window has closed.",
         }
         self.calls = {
-            "/price": TrafficCall("Ask for a price", wire.PriceRequest, wire.Decision, {}, self._price),
+            "/price": TrafficCall(
+                "Ask for a price", wire.PriceRequest, wire.Decision, {}, self._ask, self._price
+            ),
             "/price/batch": TrafficCall(
-                "Ask for many prices in one commit", wire.PriceBatch, wire.DecisionBatch, {}, self._prices
+                "Ask for many prices in one commit",
+                wire.PriceBatch,
+                wire.DecisionBatch,
+                {},
+                self._ask_many,
+                self._prices,
             ),
             "/feedback": TrafficCall(
-                "Tell what a decision brought", wire.FeedbackRequest, wire.Learned, declined, self._feedback
+                "Tell what a decision brought",
+                wire.FeedbackRequest,
+                wire.Learned,
+                declined,
+                self._tell,
+                self._learned,
             ),
             "/feedback/batch": TrafficCall(
                 "Tell what many decisions brought; each has its own outcome",
                 wire.FeedbackBatch,
                 wire.FeedbackOutcomes,
                 {},
-                self._feedbacks,
+                self._tell_many,
+                self._outcomes,
             ),
         }
 
@@ -65,52 +91,52 @@ class Traffic:
         """Read, do, write; every fault is an error of ours."""
         if scope["method"] != "POST":
             raise WrongMethod(scope["method"], allowed="POST")
-        asked = parsed(call.asked, await self._body(scope, receive))
-        body = to_json(await call.run(asked))
-        length = str(len(body)).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", length)]
+        asked = call.parsed(await read_body(scope, receive, await receive(), self.most_bytes))
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        call.begin(asked, lambda result: None if done.cancelled() else done.set_result(result))
+        body = call.answer(asked, await done)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _body(self, scope: Any, receive: Receive) -> bytes:
-        """The whole body, refused before it is held in memory if it is too large."""
-        message = await receive()
-        body: bytes = message.get("body", b"")
-        whole = message["type"] == "http.request" and not message.get("more_body")
-        if whole and len(body) <= self._most_bytes:
-            return body
-        return await read_body(scope, receive, message, self._most_bytes)
-
-    async def _price(self, asked: wire.PriceRequest) -> dict[str, Any]:
+    def _ask(self, asked: wire.PriceRequest, done: Done) -> None:
         context = (asked.shared, asked.local, asked.decision_id, asked.subject)
-        (row,) = await self._pricing.quote_many([context])
-        return self._answers.decision(row)
+        self._pricing.quote_many((context,), done)
 
-    async def _prices(self, asked: wire.PriceBatch) -> dict[str, Any]:
+    def _price(self, _asked: wire.PriceRequest, kept: Sequence[Decided]) -> dict[str, Any]:
+        return self._answers.decision(kept[0])
+
+    def _ask_many(self, asked: wire.PriceBatch, done: Done) -> None:
         self._check_size(len(asked.requests), "requests")
-        rows = await self._pricing.quote_many(
-            [(a.shared, a.local, a.decision_id, a.subject) for a in asked.requests]
-        )
-        return {"decisions": [self._answers.decision(row) for row in rows]}
+        contexts = [(a.shared, a.local, a.decision_id, a.subject) for a in asked.requests]
+        self._pricing.quote_many(contexts, done)
 
-    async def _feedback(self, given: wire.FeedbackRequest) -> dict[str, Any]:
+    def _prices(self, _asked: wire.PriceBatch, kept: Sequence[Decided]) -> dict[str, Any]:
+        return {"decisions": [self._answers.decision(row) for row in kept]}
+
+    def _tell(self, given: wire.FeedbackRequest, done: Done) -> None:
         self._check_reward(given.reward, "reward")
-        (result,) = await self._pricing.feedback([(given.decision_id, given.reward)])
-        fault = feedback_fault(given.decision_id, result)
+        self._pricing.feedback(((given.decision_id, given.reward),), done)
+
+    def _learned(self, given: wire.FeedbackRequest, results: Sequence[FeedbackResult]) -> dict[str, Any]:
+        fault = feedback_fault(given.decision_id, results[0])
         if fault is not None:
             raise fault
+        version = results[0].version
         return {
             "decision_id": given.decision_id,
             "reward": given.reward,
-            "learned": result.version is not None,
-            "version": result.version,
+            "learned": version is not None,
+            "version": version,
         }
 
-    async def _feedbacks(self, given: wire.FeedbackBatch) -> dict[str, Any]:
+    def _tell_many(self, given: wire.FeedbackBatch, done: Done) -> None:
         self._check_size(len(given.items), "items")
         for i, item in enumerate(given.items):
             self._check_reward(item.reward, f"items.{i}.reward")
-        results = await self._pricing.feedback([(item.decision_id, item.reward) for item in given.items])
+        self._pricing.feedback([(item.decision_id, item.reward) for item in given.items], done)
+
+    def _outcomes(self, given: wire.FeedbackBatch, results: Sequence[FeedbackResult]) -> dict[str, Any]:
         pairs = zip(given.items, results, strict=True)
         return {"outcomes": [feedback_outcome(item.decision_id, result) for item, result in pairs]}
 

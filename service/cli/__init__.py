@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 import service
-from service.cli import city, demo, drive, keys, paper, simulate
+from service.cli import bench, city, demo, drive, keys, paper, simulate
 from service.cli.terminal import notes
 from service.errors import PricemeshError
 
@@ -27,6 +27,7 @@ app.command(epilog=demo.EXAMPLES)(demo.demo)
 app.command(epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command(epilog=drive.EXAMPLES)(drive.drive)
 app.command(epilog=paper.EXAMPLES)(paper.paper)
+app.command(epilog=bench.EXAMPLES)(bench.bench)
 app.command(name="config")(city.config)
 app.command()(city.migrate)
 app.command(epilog="`pricemesh leave http://127.0.0.1:8001`")(city.leave)

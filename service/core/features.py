@@ -1,9 +1,10 @@
 """Named features to vectors: the one place where a context's names, order and bounds are known."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isfinite
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from service.core.arrays import Array
 from service.errors import InvalidContext, InvalidParameter
 
+Values = Callable[[Mapping[str, Any]], Iterable[Any]]
 _PLAIN = {int, float}
 
 
@@ -44,13 +46,12 @@ class FeatureSpace:
                 raise InvalidParameter(f"{part} features declared twice: {', '.join(twice)}")
 
     @cached_property
-    def _order(self) -> tuple[tuple[str, ...], tuple[str, ...], Array, Array]:
+    def _order(self) -> tuple[Values, Values, Array, Array]:
         features = (*self.shared, *self.local)
-        names = tuple(tuple(feature.name for feature in part) for part in (self.shared, self.local))
         largest = np.finfo(np.float64).max  # within these bounds nothing is infinite, and NaN is within none
         low = np.array([max(feature.min, -largest) for feature in features])
         high = np.array([min(feature.max, largest) for feature in features])
-        return names[0], names[1], low, high
+        return _values_of(self.shared), _values_of(self.local), low, high
 
     def vector(self, shared: Mapping[str, Any], local: Mapping[str, Any]) -> Array:
         """x = [x_c, x_s]; every fault of the context is named in one error."""
@@ -59,14 +60,15 @@ class FeatureSpace:
 
     def vectors(self, contexts: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Array:
         """Several at once, (m, d)."""
-        shared_names, local_names, low, high = self._order
+        of_shared, of_local, low, high = self._order
+        c, s = len(self.shared), len(self.local)
         values: list[Any] = []
         for shared, local in contexts:
-            if len(shared) != len(shared_names) or len(local) != len(local_names):
+            if len(shared) != c or len(local) != s:
                 break
             try:
-                values += map(shared.__getitem__, shared_names)
-                values += map(local.__getitem__, local_names)
+                values += of_shared(shared)
+                values += of_local(local)
             except KeyError:
                 break
         if len(values) == len(contexts) * len(low) and set(map(type, values)) <= _PLAIN:
@@ -99,6 +101,14 @@ class FeatureSpace:
             "shared": dict(zip((f.name for f in self.shared), values, strict=False)),
             "local": dict(zip((f.name for f in self.local), values[len(self.shared) :], strict=True)),
         }
+
+
+def _values_of(features: tuple[Feature, ...]) -> Values:
+    """What gives all values of a part, in order, or a KeyError."""
+    names = [feature.name for feature in features]
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda given: [given[name] for name in names]
 
 
 def _is_finite(value: float) -> bool:

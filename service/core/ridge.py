@@ -42,7 +42,8 @@ def inverse_of_positive_definite(matrix: Array) -> Array:
 
 
 def outer(x: Array) -> Array:
-    return x[..., :, None] * x[..., None, :]
+    product: Array = x[..., None] * x[..., None, :]
+    return product
 
 
 @dataclass
@@ -60,9 +61,10 @@ class Tallies:
         per_arm = (*batch, arms)
         return cls(eye * ridge, np.zeros((*per_arm, dim)), np.zeros(per_arm), np.zeros(per_arm))
 
-    def add(self, at: Index, x: Array, reward: Array) -> None:
-        """Add one observation where `at` picks one arm in every city; x (..., d), reward (...)."""
-        self.gram[at] += outer(x)
+    def add(self, at: Index, x: Array, reward: Array, square: Array | None = None) -> None:
+        """Add one observation where `at` picks one arm in every city; x (..., d), reward (...). `square` is
+        x x' where it is known already."""
+        self.gram[at] += outer(x) if square is None else square
         self.response[at] += reward[..., None] * x
         self.squares[at] += reward * reward
         self.count[at] += 1.0
@@ -119,15 +121,15 @@ class Ridge(Tallies):
     def __post_init__(self) -> None:
         self.refresh()
 
-    def learn(self, at: Index, x: Array, reward: Array) -> None:
+    def learn(self, at: Index, x: Array, reward: Array, square: Array | None = None) -> None:
         """Add one observation and follow it with the inverse and theta."""
-        self.add(at, x, reward)
+        self.add(at, x, reward, square)
         inverse = self.inverse[at]
         gain = np.matvec(inverse, x)
         reach = np.vecdot(x, gain)
-        inverse = inverse - outer(gain) / (1.0 + reach)[..., None, None]
+        inverse = inverse - outer(gain / np.sqrt(1.0 + reach)[..., None])
         due = (self.count[at] % REFRESH_EVERY == 0) | (reach > REFRESH_BEYOND)
-        if due.any():
+        if np.count_nonzero(due):
             inverse[due] = inverse_of_positive_definite(self.gram[at][due])
         self.inverse[at] = inverse
         self.theta[at] = np.matvec(inverse, self.response[at])

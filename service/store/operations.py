@@ -38,8 +38,7 @@ class Kept(NamedTuple):
     feedback: Answered | None
 
 
-@dataclass(frozen=True, slots=True)
-class KeepDecisions:
+class KeepDecisions(NamedTuple):
     """Keep decisions. Where the caller named one and it is there already, the one there counts."""
 
     rows: Sequence[Decided]
@@ -59,8 +58,7 @@ class FeedbackStatus(StrEnum):
     TOO_LATE = "too_late"
 
 
-@dataclass(frozen=True, slots=True)
-class KeepFeedback:
+class KeepFeedback(NamedTuple):
     items: Sequence[tuple[str, float]]  # (decision id, reward)
     at: float
     frozen: bool
@@ -171,8 +169,7 @@ Operation = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Lesson:
+class Lesson(NamedTuple):
     """A reward to learn, or already learned: what arm, for which context, at which version."""
 
     arm: int
@@ -181,8 +178,7 @@ class Lesson:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class FeedbackResult:
+class FeedbackResult(NamedTuple):
     status: FeedbackStatus
     version: int | None = None
     kept_reward: float | None = None

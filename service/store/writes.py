@@ -1,12 +1,12 @@
 """What the writer's operations do to the tables, within a transaction that somebody else opens and ends."""
 
 from collections.abc import Sequence
-from functools import cache
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import Column, Connection, bindparam, insert, select
+from sqlalchemy import Column, Connection, insert, select
 
+from service.store import statements
 from service.store.operations import (
     CloseWindow,
     Decided,
@@ -36,26 +36,6 @@ from service.store.tables import (
     mesh,
     peers,
     trusted,
-)
-
-ROWS_IN_A_STATEMENT = 50
-
-_SELECT_BY_ID = select(*(decisions.c[name] for name in Decided._fields)).where(
-    decisions.c.id.in_(bindparam("ids", expanding=True))
-)
-_SELECT_TO_ANSWER = (
-    select(
-        decisions.c.id,
-        decisions.c.number,
-        decisions.c.made_at,
-        decisions.c.arm,
-        decisions.c.vectors,
-        feedback.c.reward,
-        feedback.c.version,
-        feedback.c.by_default,
-    )
-    .select_from(decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number))
-    .where(decisions.c.id.in_(bindparam("ids", expanding=True)))
 )
 
 
@@ -120,8 +100,7 @@ def keep_decisions(
     named = [id_ for _, op in quotes for id_ in op.named_by_caller]
     there: dict[str, Decided] = {}
     if named:
-        found = connection.execute(_SELECT_BY_ID, {"ids": named})
-        there = {row.id: Decided(*row) for row in found}
+        there = {row.id: row for row in statements.decided(connection, named)}
     fresh: list[Decided] = []
     for i, operation in quotes:
         if not operation.named_by_caller:
@@ -137,26 +116,7 @@ def keep_decisions(
                 if row.id in operation.named_by_caller:
                     there[row.id] = row
             results[i].append(kept)
-    insert_decisions(connection, fresh)
-
-
-def insert_decisions(connection: Connection, rows: Sequence[Decided]) -> None:
-    """By the driver itself, many to a statement: of many rows, most of the time would go into preparing
-    parameters and stepping from row to row."""
-    mark = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-    whole = len(rows) - len(rows) % ROWS_IN_A_STATEMENT
-    for start in range(0, whole, ROWS_IN_A_STATEMENT):
-        several = rows[start : start + ROWS_IN_A_STATEMENT]
-        statement = _insert_statement(mark, ROWS_IN_A_STATEMENT)
-        connection.exec_driver_sql(statement, tuple(chain.from_iterable(several)))
-    if whole < len(rows):
-        connection.exec_driver_sql(_insert_statement(mark, 1), list(rows[whole:]))
-
-
-@cache
-def _insert_statement(mark: str, rows: int) -> str:
-    marks = ", ".join(mark for _ in Decided._fields)
-    return f"INSERT INTO decisions ({', '.join(Decided._fields)}) VALUES " + ", ".join([f"({marks})"] * rows)
+    statements.insert_decisions(connection, fresh)
 
 
 def keep_feedback(
@@ -166,38 +126,37 @@ def keep_feedback(
     version: int,
 ) -> int:
     ids = list({id_ for _, op in answers for id_, _ in op.items})
-    found = connection.execute(_SELECT_TO_ANSWER, {"ids": ids}).all()
-    known = {row.id: row for row in found}
-    given = {row.id: (row.reward, row.version) for row in found if row.reward is not None}
-    fresh = []
+    known = {row[0]: row for row in statements.answered(connection, ids)}
+    given = {id_: (row[5], row[6]) for id_, row in known.items() if row[5] is not None}
+    fresh: list[statements.FeedbackRow] = []
     for i, op in answers:
         results[i] = []
         for id_, reward in op.items:
-            row = known.get(id_)
-            if row is None:
-                result = FeedbackResult(FeedbackStatus.UNKNOWN)
-            elif row.by_default:
+            if id_ not in known:
+                results[i].append(FeedbackResult(FeedbackStatus.UNKNOWN))
+                continue
+            _, number, made_at, arm, vectors, _, _, by_default = known[id_]
+            if by_default:
                 result = FeedbackResult(FeedbackStatus.TOO_LATE)
             elif id_ in given:
                 kept_reward, at_version = given[id_]
                 same = kept_reward == reward
                 status = FeedbackStatus.AGAIN if same else FeedbackStatus.OTHER_REWARD
                 result = FeedbackResult(status, at_version, kept_reward)
-            elif row.made_at < op.decided_after:
+            elif made_at < op.decided_after:
                 result = FeedbackResult(FeedbackStatus.TOO_LATE)
             else:
                 lesson = None
                 if not op.frozen:
                     version += 1
-                    lesson = Lesson(row.arm, row.vectors, reward, version)
+                    lesson = Lesson(arm, vectors, reward, version)
                 at_version = lesson.version if lesson else None
                 status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.KEPT
                 result = FeedbackResult(status, at_version, reward, lesson)
                 given[id_] = (reward, at_version)
-                fresh.append(_feedback_row(row.number, reward, op.at, False, at_version))
+                fresh.append((number, reward, op.at, False, at_version))
             results[i].append(result)
-    if fresh:
-        connection.execute(insert(feedback), fresh)
+    statements.insert_feedback(connection, fresh)
     return version
 
 
@@ -218,7 +177,8 @@ def close_window(connection: Connection, op: CloseWindow, version: int) -> tuple
     ).all()
     # Only as far as every decision before is settled: a clock may have stepped back.
     closing = list(takewhile(lambda row: row.made_at < op.decided_before, closing))
-    lessons, fresh = [], []
+    lessons: list[Lesson] = []
+    fresh: list[statements.FeedbackRow] = []
     for row in closing:
         if row.reward is not None:
             continue
@@ -227,21 +187,8 @@ def close_window(connection: Connection, op: CloseWindow, version: int) -> tuple
             version += 1
             at_version = version
             lessons.append(Lesson(row.arm, row.vectors, op.reward, version))
-        fresh.append(_feedback_row(row.number, op.reward, op.at, True, at_version))
-    if fresh:
-        connection.execute(insert(feedback), fresh)
+        fresh.append((row.number, op.reward, op.at, True, at_version))
+    statements.insert_feedback(connection, fresh)
     if closing:
         connection.execute(city.update().values(settled_through=closing[-1].number))
     return lessons, version
-
-
-def _feedback_row(
-    decision: int, reward: float, at: float, by_default: bool, version: int | None
-) -> dict[str, Any]:
-    return {
-        "decision": decision,
-        "reward": reward,
-        "received_at": at,
-        "by_default": by_default,
-        "version": version,
-    }

@@ -22,7 +22,7 @@ from service.core.policies.learner import (
     spectrum_of,
 )
 from service.core.pooling import Evidence, Pooled, pool
-from service.core.ridge import Index, Ridge, Tallies
+from service.core.ridge import Index, Ridge, Tallies, outer
 from service.core.summary import Field, Parts
 from service.core.told import Told
 from service.core.ucb import Score, score_dense
@@ -85,8 +85,9 @@ class NetPoolLearner(Learner):
         return score_dense(alone.theta, alone.inverse, x, self.policy.alpha)
 
     def _learn(self, at: Index, x: Array, reward: Array) -> None:
-        self.own.add(at, x, reward)
-        self.pooled.learn(at, x, reward)
+        square = outer(x)
+        self.own.add(at, x, reward, square)
+        self.pooled.learn(at, x, reward, square)
 
     def summarise(self) -> Parts:
         """The own data's information on the shared part once the local part is integrated out."""

@@ -1,0 +1,68 @@
+"""A ratio and its spread: what was measured, against what, repetition by repetition."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+
+@dataclass(frozen=True)
+class Ratio:
+    what: str
+    against: str
+    values: tuple[float, ...]  # ascending, one a repetition
+    measured: str = ""  # the figure itself, for this machine
+    wanted: str = ""
+
+    @property
+    def median(self) -> float:
+        return median(self.values)
+
+    @property
+    def low(self) -> float:
+        """With eight repetitions or more, of the middle half."""
+        return self.values[len(self.values) // 4 if len(self.values) >= 8 else 0]
+
+    @property
+    def high(self) -> float:
+        return self.values[-1 - (len(self.values) // 4 if len(self.values) >= 8 else 0)]
+
+
+@dataclass
+class Suite:
+    """What a suite found."""
+
+    name: str
+    title: str
+    ratios: list[Ratio] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what was left out, and why
+
+
+def ratio(
+    what: str,
+    ours: Sequence[float],
+    against: str,
+    theirs: Sequence[float],
+    *,
+    factor: float = 1.0,
+    measured: str = "",
+    wanted: str = "",
+) -> Ratio:
+    """`factor * ours / theirs`, repetition by repetition."""
+    values = tuple(sorted(factor * a / b for a, b in zip(ours, theirs, strict=True)))
+    return Ratio(what, against, values, measured, wanted)
+
+
+def spread(ours: Sequence[float], theirs: Sequence[float], factor: float = 1.0) -> tuple[str, str]:
+    """Median and range of the ratio, as a table shows them."""
+    found = ratio("", ours, "", theirs, factor=factor)
+    return f"{found.median:.2f}", f"{found.values[0]:.2f}–{found.values[-1]:.2f}"
+
+
+def microseconds(seconds: Sequence[float]) -> str:
+    return (
+        f"{median(seconds) * 1e6:,.3g} µs" if median(seconds) < 1e-3 else f"{median(seconds) * 1e3:,.3g} ms"
+    )
+
+
+def per_second(rates: Sequence[float]) -> str:
+    return f"{median(rates):,.0f}/s"

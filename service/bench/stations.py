@@ -1,0 +1,126 @@
+"""Where the microseconds of a price and of feedback go: every station on the way, timed alone, in process.
+
+A group of 32 is taken together, as a busy city does; figures are for one call. What the socket, the kernel
+and the loop take is not here: it is what `http` finds beyond.
+"""
+
+import gc
+import json
+import random
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from service.app import create_app
+from service.bench.load import city_environment, context
+from service.bench.ratios import Suite, ratio
+from service.core.ucb import choose
+from service.gate import Gate
+from service.pricing import Quote
+from service.settings import load_settings
+from service.store.operations import KeepFeedback
+
+GROUP = 32
+Station = Callable[[], Any]
+
+
+def stations(*, quick: bool) -> Suite:
+    suite = Suite("stations", f"CPU of one call by station, groups of {GROUP}, SQLite; shares of their sum")
+    with tempfile.TemporaryDirectory(prefix="pricemesh-bench-") as folder:
+        settings = load_settings(None, city_environment(f"sqlite:///{Path(folder)}/city.db"))
+        gate = create_app(settings)
+        gate.pricing.open()
+        try:
+            for name, taken in _calls(gate).items():
+                _say(suite, name, _timed(taken, 3 if quick else 11, 20 if quick else 60))
+        finally:
+            gate.pricing.database.close()
+    return suite
+
+
+def _calls(gate: Gate) -> dict[str, dict[str, Station]]:
+    pricing, calls, rng = gate.pricing, gate.traffic.calls, random.Random(0)
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"), (b"content-length", b"433")]
+    bodies = [json.dumps(context(rng)).encode() for _ in range(GROUP)]
+    asked = [calls["/price"].parsed(body) for body in bodies]
+    quotes = [Quote(((one.shared, one.local, None, None),)) for one in asked]
+    pairs = [(one.shared, one.local) for one in asked]
+    contexts = pricing._space.vectors(pairs)
+    kept = [operation.rows for operation in pricing._decide_all(quotes)]  # type: ignore[union-attr]
+    told = json.dumps({"decision_id": "1a1e35eb412-344f1d5857-4191", "reward": 0.25}).encode()
+    given = calls["/feedback"].parsed(told)
+    results: list[Any] = []
+
+    def admit(path: str) -> None:
+        for _ in range(GROUP):
+            passage = gate.enter("POST", path, headers)
+            gate.admit(passage)
+            gate.leave(passage, path, 200)
+
+    def commit_prices() -> None:
+        pricing.database.commit(pricing._decide_all(quotes))  # type: ignore[arg-type]
+
+    def commit_feedback() -> None:
+        operations = pricing._decide_all(quotes)
+        pricing.database.commit(operations)  # type: ignore[arg-type]
+        ids = [operation.rows[0].id for operation in operations]  # type: ignore[union-attr]
+        told_now = [KeepFeedback(((id_, 0.25),), time.time(), False, 0.0) for id_ in ids]
+        results[:] = pricing.database.commit(told_now).results
+
+    commit_feedback()
+    price = {
+        "admission, metrics, log": lambda: admit("/price"),
+        "parsing and validation": lambda: [calls["/price"].parsed(body) for body in bodies],
+        "features to vectors": lambda: pricing._space.vectors(pairs),
+        "score and choose": lambda: choose(pricing.learner.score(contexts)),
+        "rows": lambda: pricing._decide_all(quotes),
+        "insert and commit": commit_prices,
+        "serialising": lambda: [calls["/price"].answer(asked[0], rows) for rows in kept],
+    }
+    feedback = {
+        "admission, metrics, log": lambda: admit("/feedback"),
+        "parsing and validation": lambda: [calls["/feedback"].parsed(told) for _ in range(GROUP)],
+        "prices to answer": commit_prices,
+        "select, insert and commit": commit_feedback,
+        "learning": lambda: pricing._learn([result[0].lesson for result in results]),
+        "serialising": lambda: [calls["/feedback"].answer(given, result) for result in results],
+    }
+    return {"/price": price, "/feedback": feedback}
+
+
+def _timed(taken: dict[str, Station], repetitions: int, rounds: int) -> dict[str, list[float]]:
+    """Seconds of CPU a call, in turn."""
+    seconds: dict[str, list[float]] = {name: [] for name in taken}
+    gc.disable()
+    try:
+        for _ in range(repetitions):
+            for name, run in taken.items():
+                run()
+                started = time.process_time()
+                for _ in range(rounds):
+                    run()
+                seconds[name].append((time.process_time() - started) / rounds / GROUP)
+    finally:
+        gc.enable()
+    return seconds
+
+
+def _less(whole: Sequence[float], *parts: Sequence[float]) -> list[float]:
+    return [max(0.0, one - sum(taken)) for one, *taken in zip(whole, *parts, strict=True)]
+
+
+def _say(suite: Suite, call: str, seconds: dict[str, list[float]]) -> None:
+    """Stations that can only be run with others have those taken off."""
+    if call == "/price":
+        decided = seconds["rows"]
+        seconds["insert and commit"] = _less(seconds["insert and commit"], decided)
+        seconds["rows"] = _less(decided, seconds["features to vectors"], seconds["score and choose"])
+    else:
+        prices = seconds.pop("prices to answer")
+        seconds["select, insert and commit"] = _less(seconds["select, insert and commit"], prices)
+    total = [sum(parts) for parts in zip(*seconds.values(), strict=True)]
+    for name, took in seconds.items():
+        said = f"{sorted(took)[len(took) // 2] * 1e6:.1f} µs"
+        suite.ratios.append(ratio(f"{call}: {name}", took, "all stations", total, measured=said))
