@@ -3,7 +3,6 @@
 The same city with 20 readers of `/events` and with none, in turn; and what a page takes to load.
 """
 
-import json
 import os
 import random
 import re
@@ -20,20 +19,10 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.http import (
-    CONNECTIONS,
-    LOAD_CORE,
-    city_command,
-    city_environment,
-    context,
-    lua,
-    process,
-    wrk,
-)
-from benchmarks.stopwatch import spread
-from service.sim.demo import free_ports
+from service.bench.load import CONNECTIONS, city, city_environment, context, cores, loaded, requests, served
+from service.bench.ratios import spread
 
-PAGES, REPETITIONS = 20, 9
+PAGES, REPETITIONS, SECONDS = 20, 9, 4
 
 
 class Readers:
@@ -77,23 +66,22 @@ def loaded_by(http: httpx.Client, path: str) -> dict[str, bytes]:
 
 
 def main() -> None:
-    if not shutil.which("wrk") or not shutil.which("taskset"):
-        raise SystemExit("this benchmark needs wrk and taskset: apt-get install wrk util-linux")
-    os.sched_setaffinity(0, {int(LOAD_CORE)})
     rng = random.Random(0)
     folder = Path(tempfile.mkdtemp(prefix="pricemesh-bench-"))
     env = city_environment(os.environ.get("BENCH_DATABASE_URL", f"sqlite:///{folder}/bench.db"))
-    (port,) = free_ports(1)
-    prices = lua(folder, "price", [json.dumps(context(rng)) for _ in range(500)])
+    prices = requests(folder, "price", [("/price", context(rng)) for _ in range(500)])
     none: list[float] = []
     some: list[float] = []
     frames = 0
-    with process(city_command(port), env, folder, port) as http:
-        wrk(port, "/price", prices)
+    with served(city(), folder, env) as server:
+        http, port = server.http, server.port
+        if (core := cores().load) is not None:
+            os.sched_setaffinity(0, {core})  # the pages, and wrk after them
+        loaded(server, prices, SECONDS)
         for repetition in range(REPETITIONS):
             for readers in (0, PAGES) if repetition % 2 else (PAGES, 0):
                 pages = Readers(port, readers)
-                (some if readers else none).append(wrk(port, "/price", prices))
+                (some if readers else none).append(loaded(server, prices, SECONDS).per_second)
                 frames += pages.frames
                 pages.close()
             print(f"\r{repetition + 1}/{REPETITIONS}", end="", file=sys.stderr, flush=True)

@@ -102,6 +102,6 @@ class Postgres:
 
     def stop(self) -> None:
         if self._process is not None:
-            self._process.send_signal(signal.SIGINT)  # at once, whoever is still connected
-            self._process.wait(timeout=20)
+            self._process.send_signal(signal.SIGQUIT)  # at once: its data goes with it
+            self._process.wait(timeout=60)
         shutil.rmtree(self._home, ignore_errors=True)
