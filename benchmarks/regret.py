@@ -14,13 +14,21 @@ from dataclasses import dataclass
 from service.core.arrays import Array
 from service.sim.market import Market
 from service.sim.mesh import Conduct
-from service.sim.paper.experiments import POLICIES as READINGS
 from service.sim.simulate import entries, simulate
 from service.sim.worlds import Linear, World
 
 SEEDS = range(20)
 ROUNDS = 1000
-POLICIES = (*READINGS, "netpool:heterogeneity=0,trust=equal")
+POLICIES = (
+    "disjoint",
+    "shared",
+    "netlinucb",
+    "netlinucb:split=block",
+    "netsgducb",
+    "netsgducb:accumulator=ema",
+    "netpool",
+    "netpool:heterogeneity=0,trust=equal",
+)
 
 
 @dataclass(frozen=True)
