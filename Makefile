@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures test check pytest soak bench bench-http bench-gossip bench-driver bench-feedback bench-growth bench-pages regret liars screenshots format clean
+.PHONY: help demo pictures test check pytest soak bench bench-http bench-gossip bench-driver bench-feedback bench-growth bench-pages paper regret liars screenshots format clean
 
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,9 @@ bench-growth: $(VENV)/.ready ## the cost of a million decisions (ten minutes, ne
 
 bench-pages: $(VENV)/.ready ## what 20 open dashboards cost /price, and what a page takes to load (needs wrk)
 	$(BIN)/python -m benchmarks.pages
+
+paper: $(VENV)/.ready ## the paper's experiments, run again into docs/paper (most of an hour)
+	$(BIN)/pricemesh paper --out docs/paper
 
 regret: $(VENV)/.ready ## regret of every policy in the settings we hold ourselves to (minutes)
 	$(BIN)/python -m benchmarks.regret

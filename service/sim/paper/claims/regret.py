@@ -236,6 +236,9 @@ CLAIMS = (
         "slope of log R(t) against log t over the second half of the rounds below 1 by two standard errors",
         1,
         sublinear,
+        reason="With the smoothed accumulator of the printed update the radius grows again (claim "
+        "34): it explores "
+        "for ever.",
     ),
     Claim(
         "Theorems 1 and 2; Section 1.2",
