@@ -29,9 +29,9 @@ def told(learner: Learner, peers: int, rng: np.random.Generator) -> dict[str, Su
 
 
 def products(theta: Array, covariance: Array, x: Array) -> Callable[[], object]:
-    """The matrix products of a score alone, on arrays that lie ready."""
+    """The matrix products of a score alone, on arrays that lie ready, by the shortest way to BLAS."""
     stacked, reached = covariance.reshape(-1, len(x)), covariance[..., 0].copy()
-    return lambda: (stacked @ x, reached @ x, theta @ x)
+    return lambda: (stacked.dot(x), reached.dot(x), theta.dot(x))
 
 
 def expression(theta: Array, covariance: Array, x: Array) -> Callable[[], object]:

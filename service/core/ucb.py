@@ -25,25 +25,25 @@ class Score(NamedTuple):
 
 def score_dense(theta: Array, covariance: Array, x: Array, alpha: float) -> Score:
     """x'theta and alpha * sqrt(x' C x); theta (..., K, d), covariance (..., K, d, d), x (..., d)."""
-    if theta.ndim == 2:
-        return _score_one_city(theta, covariance, x, alpha)
-    per_arm = x[..., None, :]
-    variance = np.vecdot(np.matvec(covariance, per_arm), per_arm)
-    return Score(np.matvec(theta, x), alpha * np.sqrt(variance))
-
-
-def _score_one_city(theta: Array, covariance: Array, x: Array, alpha: float) -> Score:
-    """The same for one context (d,) or several (m, d): all arms in one product, which reads their matrices
-    once and not once for each context."""
+    if theta.ndim > 2:
+        per_arm = x[..., None, :]
+        variance = np.vecdot(np.matvec(covariance, per_arm), per_arm)
+        return Score(np.matvec(theta, x), alpha * np.sqrt(variance))
+    # One city: all arms in one product, which reads their matrices once and not once for each context.
     stacked = covariance.reshape(-1, x.shape[-1])
     if x.ndim == 1:
         radius = stacked.dot(x).reshape(theta.shape).dot(x)
-        np.sqrt(radius, out=radius)
+        np.sqrt(radius, radius)
         radius *= alpha
         return Score(theta.dot(x), radius)
+    return _score_rows(theta, stacked, x, alpha)
+
+
+def _score_rows(theta: Array, stacked: Array, x: Array, alpha: float) -> Score:
+    """Several contexts (m, d) of one city; `stacked` are its arms' matrices one below the other."""
     step = max(1, MOST_NUMBERS // theta.size)
     if len(x) > step:
-        parts = [_score_one_city(theta, covariance, x[i : i + step], alpha) for i in range(0, len(x), step)]
+        parts = [_score_rows(theta, stacked, x[i : i + step], alpha) for i in range(0, len(x), step)]
         return Score(*map(np.concatenate, zip(*parts, strict=True)))
     variance = np.matvec(x.dot(stacked.T).reshape(len(x), *theta.shape), x)
     return Score(x.dot(theta.T), alpha * np.sqrt(variance))
