@@ -1,34 +1,22 @@
-"""The report's figures, from its tables: PNG and SVG. Lines are told apart by dashes and markers as well as
-by colour, and named where they end, so that they can be read in grey."""
+"""The report's figures, from its tables: PNG and SVG."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from service.sim.paper import cost
 from service.sim.paper import experiments as lab
 from service.sim.paper.claims.intervals import MEASURES, PAPERS_LINUCB, PAPERS_SGD, reductions
+from service.sim.paper.drawing import LOOKS, Line, against, over_time, panels_of
 from service.sim.paper.evidence import Estimate, Evidence
 from service.sim.paper.intervals import NOMINAL
 from service.sim.paper.study import Setting
 from service.sim.plots import label_ends
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-LOOKS: dict[str, dict[str, Any]] = {
-    "disjoint": {"color": "#666666", "linestyle": "dotted", "marker": "o"},
-    "shared": {"color": "#000000", "linestyle": "dashed", "marker": "s"},
-    lab.LINUCB: {"color": "#D55E00", "linestyle": "dashdot", "marker": "^"},
-    lab.LINUCB_PRINTED: {"color": "#D55E00", "linestyle": (0, (1, 2)), "marker": "2"},
-    lab.SGD: {"color": "#009E73", "linestyle": (0, (6, 2)), "marker": "D"},
-    lab.SGD_PRINTED: {"color": "#009E73", "linestyle": (0, (2, 2)), "marker": "x"},
-    "netpool": {"color": "#0072B2", "linestyle": "solid", "marker": "v", "linewidth": 2.0},
-}
-Line = tuple[Setting, str, str]  # setting, policy, what to call it
 
 
 def draw_all(evidence: Evidence, out: Path) -> Iterator[Path]:
@@ -61,86 +49,12 @@ def _keep(figure: "Figure", path: Path) -> Iterator[Path]:
     pyplot.close(figure)
 
 
-def _panels(
-    evidence: Evidence, rows: int, columns: int, note: str = "", width: float = 4.6, height: float = 3.1
-) -> tuple["Figure", list["Axes"]]:
-    from matplotlib import pyplot
-
-    figure, grid = pyplot.subplots(
-        rows, columns, figsize=(width * columns, height * rows), squeeze=False, layout="constrained"
-    )
-    tables = evidence.tables
-    said = f"Mean over {tables.seed_count} seeds, T = {tables.rounds} rounds; bands and bars are "
-    figure.text(
-        0.0, -0.02, f"{said}± two standard errors. {note}", fontsize=8, color="#444444", va="top", wrap=True
-    )
-    return figure, list(grid.flat)
-
-
-def over_time(axes: "Axes", evidence: Evidence, lines: Sequence[Line], title: str) -> None:
-    """R(t)/t with its band, named at its end."""
-    ends = []
-    for setting, policy, name in lines:
-        curve = evidence.tables.curve(setting, policy)
-        looks = LOOKS[policy] | {"marker": ""}
-        t, mean, error = curve["round"], curve["regret"], curve["regret_error"]
-        shade = {"3x4": 0.45, "6x2": 0.7}.get(setting.groups, 1.0)
-        axes.plot(t, mean, alpha=shade, **looks)
-        axes.fill_between(
-            t, np.maximum(mean - error, 0.3 * mean), mean + error, color=looks["color"], alpha=0.12, lw=0
-        )
-        ends.append((float(mean[-1]), name, looks["color"]))
-    axes.set_yscale("log")
-    axes.set_title(title, loc="left")
-    axes.set_xlabel("round t")
-    axes.set_ylabel("R(t)/t, all cities")
-    _plain_ticks(axes)
-    label_ends(axes, ends, int(t[-1]))
-
-
-def against(
-    axes: "Axes",
-    scale: Mapping[int, Any] | Mapping[float, Any],
-    policies: Sequence[str],
-    value: Callable[[Any, str], Estimate],
-    title: str,
-    x: str,
-    y: str,
-) -> None:
-    """A figure of every policy against what `scale` varies, with bars, named at the right."""
-    ends = []
-    sizes = list(scale)
-    for policy in policies:
-        found = [value(at, policy) for at in scale.values()]
-        looks, means = LOOKS[policy], [each.value for each in found]
-        axes.errorbar(sizes, means, yerr=[each.error for each in found], elinewidth=0.8, **looks)
-        ends.append((means[-1], lab.NAMES[policy], looks["color"]))
-    axes.set_yscale("log")
-    if min(sizes) > 0 and max(sizes) / min(sizes) > 8:
-        axes.set_xscale("log")
-    axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
-    axes.minorticks_off()
-    axes.set_title(title, loc="left")
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    _plain_ticks(axes)
-    label_ends(axes, ends, max(sizes))
-
-
-def _plain_ticks(axes: "Axes") -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
 def _all(setting: Setting) -> list[Line]:
     return [(setting, policy, lab.NAMES[policy]) for policy in lab.POLICIES]
 
 
 def regret_over_time(evidence: Evidence) -> "Figure":
-    figure, panels = _panels(evidence, 2, 2, "Paler lines: smaller groups.")
+    figure, panels = panels_of(evidence, 2, 2, "Paler lines: smaller groups.")
     over_time(panels[0], evidence, _all(lab.DEFAULT), "(a) one network of 12")
     for axes, letter, policy in zip(panels[1:], "bcd", (lab.LINUCB, lab.SGD, "netpool"), strict=True):
         lines = [(lab.DEFAULT, alone, lab.NAMES[alone]) for alone in ("disjoint", "shared")]
@@ -153,7 +67,7 @@ def regret_over_time(evidence: Evidence) -> "Figure":
 
 
 def network_size(evidence: Evidence) -> "Figure":
-    figure, panels = _panels(
+    figure, panels = panels_of(
         evidence, 1, 2, "Thin grey lines: growth as N and as the square root of N.", width=5.4
     )
 
@@ -180,7 +94,7 @@ def network_size(evidence: Evidence) -> "Figure":
 
 
 def shares(evidence: Evidence) -> "Figure":
-    figure, panels = _panels(evidence, 1, 3)
+    figure, panels = panels_of(evidence, 1, 3)
     over_time(panels[0], evidence, _all(lab.LOW_SHARE), "(a) 2 of 10 features shared")
     over_time(panels[1], evidence, _all(lab.HIGH_SHARE), "(b) 9 of 10 features shared")
     against(
@@ -196,7 +110,7 @@ def shares(evidence: Evidence) -> "Figure":
 
 
 def scenarios(evidence: Evidence) -> "Figure":
-    figure, panels = _panels(evidence, 2, 2)
+    figure, panels = panels_of(evidence, 2, 2)
     for axes, letter, setting in zip(
         panels, "abcd", (lab.GAPS[0.3], lab.OUTLIERS[0.1], lab.ARMS[50], lab.GAPS[3.0]), strict=True
     ):
@@ -205,7 +119,7 @@ def scenarios(evidence: Evidence) -> "Figure":
 
 
 def noise_and_dimension(evidence: Evidence) -> "Figure":
-    figure, panels = _panels(
+    figure, panels = panels_of(
         evidence, 1, 2, "(b) has 6 cities, 3 arms and an exchange every 50 rounds.", width=5.4
     )
     y = "R(T) over Disjoint's"
@@ -227,7 +141,7 @@ def noise_and_dimension(evidence: Evidence) -> "Figure":
 
 def interval_reductions(evidence: Evidence) -> "Figure":
     note = "Open marks: the paper's table. Chosen arm, last tenth of the rounds."
-    figure, panels = _panels(evidence, 1, 4, note, width=3.4)
+    figure, panels = panels_of(evidence, 1, 4, note, width=3.4)
     shown = (lab.LINUCB, lab.SGD, "netpool")
     for axes, column in zip(panels, list(MEASURES)[:4], strict=True):
         places = range(len(lab.GROUPS))
@@ -286,7 +200,7 @@ def cities_over_time(evidence: Evidence) -> "Figure":
 
 def coverage(evidence: Evidence) -> "Figure":
     note = "An interval of z standard errors, all arms; the grey diagonal is what it says of itself."
-    figure, panels = _panels(evidence, 1, 2, note, width=5.0)
+    figure, panels = panels_of(evidence, 1, 2, note, width=5.0)
     over, curve = panels
     ends, last = [], []
     for policy in lab.OURS:
@@ -344,7 +258,7 @@ def costs(evidence: Evidence) -> "Figure":
 
 
 def beyond(evidence: Evidence) -> "Figure":
-    figure, panels = _panels(evidence, 2, 3)
+    figure, panels = panels_of(evidence, 2, 3)
     y = "R(T) over Disjoint's"
     policies = lab.POLICIES[1:]
     against(
@@ -381,7 +295,7 @@ def beyond(evidence: Evidence) -> "Figure":
 
 
 def exploration(evidence: Evidence) -> "Figure":
-    figure, (axes,) = _panels(evidence, 1, 1, "Default setting.", width=6.0, height=3.6)
+    figure, (axes,) = panels_of(evidence, 1, 1, "Default setting.", width=6.0, height=3.6)
 
     def at(alpha: float, policy: str) -> Estimate:
         return evidence.average(lab.DEFAULT, lab.tuned(policy, alpha=alpha))
@@ -394,7 +308,7 @@ def exploration(evidence: Evidence) -> "Figure":
 def pool_and_centre(evidence: Evidence) -> "Figure":
     """NetPool over Shared in every setting."""
     settings = lab.every_setting()
-    figure, (axes,) = _panels(
+    figure, (axes,) = panels_of(
         evidence, 1, 1, "Left of the line NetPool has the lower regret.", 6.4, 0.21 * len(settings)
     )
     found = [(s.name, evidence.ratio(s, "netpool", "shared")) for s in settings]
