@@ -139,7 +139,6 @@ class Requests(NamedTuple):
     """POSTs that wrk sends one after another, beginning again at the end."""
 
     script: Path
-    different: int
 
 
 def requests(folder: Path, name: str, calls: Sequence[tuple[str, object]]) -> Requests:
@@ -167,7 +166,7 @@ if mean > 0 then
 end
 """
     )
-    return Requests(script, len(calls))
+    return Requests(script)
 
 
 class Load(NamedTuple):

@@ -78,7 +78,7 @@ def _insert_values(table: str, columns: tuple[str, ...], rows: int) -> str:
 @cache
 def _insert_document(table: str, columns: tuple[str, ...]) -> str:
     """Postgres: all rows are one JSON document, read there. Lists of values, a parameter each, take the
-    driver three times as long."""
+    driver longer."""
     kinds = {"decisions": decisions, "feedback": feedback}[table].c
     types = {name: str(kinds[name].type.compile(_POSTGRES)) for name in columns}
     read = [f"decode({name}, 'hex')" if types[name] == "BYTEA" else name for name in columns]
