@@ -2,9 +2,12 @@
 
 import json
 import struct
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from service.core.arrays import Array
 from service.errors import OtherReward, PricemeshError, TooLate, UnknownDecision
@@ -12,7 +15,22 @@ from service.problems import STATUSES
 from service.settings import Settings
 from service.store.operations import Decided, FeedbackResult, FeedbackStatus, Kept
 
-_NUMBER = struct.Struct("<d")
+
+class Decision(msgspec.Struct, gc=False):
+    """As `wire.Decision`; what was ruled out is JSON already."""
+
+    decision_id: str
+    city: str
+    arm: int
+    price: float
+    estimate: float
+    radius: float
+    policy: str
+    limited_by: msgspec.Raw
+
+
+class Decisions(msgspec.Struct, gc=False):
+    decisions: list[Decision]
 
 
 def feedback_fault(decision_id: str, result: FeedbackResult) -> PricemeshError | None:
@@ -43,21 +61,23 @@ class Answers:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._city = settings.city
         self._space = settings.features.space
         self._dim, self._arms = settings.shape.dim, settings.shape.arms
+        # Of a decision's vectors, the chosen arm's estimate and radius; by arm.
+        between = 8 * (self._arms - 1)
+        self._bound_of = [
+            struct.Struct(f"<{8 * (self._dim + arm)}xd{between}xd").unpack_from for arm in range(self._arms)
+        ]
 
-    def decision(self, row: Decided) -> dict[str, Any]:
-        arm = row.arm
-        return {
-            "decision_id": row.id,
-            "city": self._settings.city,
-            "arm": arm,
-            "price": row.price,
-            "estimate": _NUMBER.unpack_from(row.vectors, 8 * (self._dim + arm))[0],
-            "radius": _NUMBER.unpack_from(row.vectors, 8 * (self._dim + self._arms + arm))[0],
-            "policy": row.policy,
-            "limited_by": [] if row.limited_by == "[]" else json.loads(row.limited_by),
-        }
+    def decision(self, row: Decided) -> Decision:
+        id_, _, arm, price, limited_by, vectors, occasion = row
+        estimate, radius = self._bound_of[arm](vectors)
+        said = msgspec.Raw(limited_by.encode())
+        return Decision(id_, self._city, arm, price, estimate, radius, occasion.policy, said)
+
+    def decisions(self, rows: Sequence[Decided]) -> Decisions:
+        return Decisions([self.decision(row) for row in rows])
 
     def record(self, kept: Kept) -> dict[str, Any]:
         row = kept.decision
@@ -65,28 +85,29 @@ class Answers:
         ends = np.cumsum((self._dim, self._arms, self._arms))
         context, estimates, radii, parts = np.split(vectors, ends)
         short = self.decision(row)
-        return short | {
+        return asdict(short) | {
+            "limited_by": json.loads(row.limited_by),
             "number": kept.number,
-            "made_at": row.made_at,
+            "made_at": row.occasion.made_at,
             "subject": row.subject,
             "context": self._space.named(context),
             "arms": [
                 {"arm": arm, "price": price, "estimate": float(estimates[arm]), "radius": float(radii[arm])}
                 for arm, price in enumerate(self._settings.arms.prices)
             ],
-            "learner_version": row.learner_version,
+            "learner_version": row.occasion.learner_version,
             "feedback": kept.feedback._asdict() if kept.feedback else None,
             "contributions": self._contributions(row, short, parts),
         }
 
-    def _contributions(self, row: Decided, short: dict[str, Any], parts: Array) -> list[dict[str, Any]]:
+    def _contributions(self, row: Decided, short: Decision, parts: Array) -> list[dict[str, Any]]:
         """Each peer's part of the chosen arm's estimate and radius; what is left is the city's own."""
-        peers = row.told_by.split(",") if row.told_by else []
+        peers = row.occasion.told_by.split(",") if row.occasion.told_by else []
         estimates, radii = parts.reshape(2, -1).tolist() if peers else ([], [])
         own = {
             "origin": self._settings.city,
-            "estimate": short["estimate"] - sum(estimates),
-            "radius": short["radius"] - sum(radii),
+            "estimate": short.estimate - sum(estimates),
+            "radius": short.radius - sum(radii),
         }
         return [
             own,

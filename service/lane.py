@@ -162,7 +162,7 @@ class Exchange:
     """One request in the fast lane and its answer; to uvicorn, the cycle that is under way."""
 
     __slots__ = (
-        "_asked",
+        "_begun",
         "_call",
         "_passage",
         "_protocol",
@@ -177,7 +177,7 @@ class Exchange:
         self._protocol = protocol
         self._passage = passage
         self._call = call
-        self._asked: Any = None
+        self._begun: Any = None
         self.body = b""
         self.disconnected = False
         self.response_complete = False
@@ -195,8 +195,8 @@ class Exchange:
         if self.response_complete:
             return
         try:
-            self._asked = self._call.parsed(self.body)
-            self._call.begin(self._asked, self.end)
+            self._begun = self._call.begin(self._call.read(self.body), self.end)
+            self.body = b""
         except PricemeshError as fault:
             self.refuse(fault)
         except Exception as fault:
@@ -205,7 +205,7 @@ class Exchange:
     def end(self, result: Any) -> None:
         """Called with what came of it, once that is committed."""
         try:
-            body = self._call.answer(self._asked, result)
+            body = self._call.answer(self._begun, result)
         except PricemeshError as fault:
             self.refuse(fault)
         except Exception as fault:

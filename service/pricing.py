@@ -6,23 +6,20 @@ Lives on one event loop, which alone touches the learner. What it answers has be
 import asyncio
 import json
 import logging
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from service.core.arrays import Array
 from service.core.policies import dump, load
 from service.core.summary import Summary
-from service.core.ucb import Score, choose
+from service.deciding import Decider, Quote, Standing
 from service.errors import (
     BadSummary,
     ImpossiblePin,
-    InvalidContext,
     PricemeshError,
     StorageUnavailable,
     UnknownDecision,
@@ -48,18 +45,6 @@ log = logging.getLogger("pricemesh")
 
 SNAPSHOT_EVERY = 1000  # feedback learned between snapshots: the most a start has to learn again
 
-Asked = tuple[dict[str, float], dict[str, float], str | None, str | None]  # shared, local, id, subject
-
-
-class Quote(NamedTuple):
-    """Prices that are asked for: decided when their turn to be written has come."""
-
-    asked: Sequence[Asked]
-
-    @property
-    def size(self) -> int:
-        return len(self.asked)
-
 
 class Pricing:
     def __init__(
@@ -73,7 +58,6 @@ class Pricing:
         self.database = Database(settings.database.url, settings.city)
         self._clock = clock
         self._observed = observed
-        self._space = settings.features.space
         self.prices = np.array(settings.arms.prices)
         self.learner = settings.policy.policy.learner(settings.shape)
         self.version = 0
@@ -85,11 +69,10 @@ class Pricing:
         self.decided = [0] * len(self.prices)  # since the start, by arm
         self.controls: dict[str, tuple[dict[str, Any], float]] = {}
         self._writer: Writer | None = None
-        self._start_id = secrets.token_hex(5)
-        self._given_out = 0
         self._opened = False
         self.draining = False
         self._rails = Guardrails(settings, self.database.reader)
+        self._decider = Decider(settings, self.learner, self._rails, clock)
 
     # Start and end
 
@@ -145,30 +128,30 @@ class Pricing:
 
     # Prices
 
-    def quote_many(self, asked: Sequence[Asked], done: Done) -> None:
+    def quote(self, quote: Quote, done: Done) -> None:
         """Decide all, keep them in one commit, and tell what is kept under each id."""
-        if [one for one in asked if one[3] is not None]:
-            task = asyncio.ensure_future(self._quote_subjects(asked))
+        if [subject for _, subject in quote.names if subject is not None]:
+            task = asyncio.ensure_future(self._quote_subjects(quote))
             task.add_done_callback(lambda quoted: done(quoted.exception() or quoted.result()))
         else:
-            self.writer.put(Quote(asked), done)
+            self.writer.put(quote, done)
 
-    async def _quote_subjects(self, asked: Sequence[Asked]) -> Sequence[Decided]:
+    async def _quote_subjects(self, quote: Quote) -> Sequence[Decided]:
         """A subject's price is a step from its last one: what is needed for it is fetched first, and they
         are decided in the order they came."""
-        contexts = self._space.vectors([(shared, local) for shared, local, _, _ in asked])
-        names = [(id_, subject) for _, _, id_, subject in asked]
-        await self._rails.recall(names)
-        deciding = self._decide(contexts, names)
+        await self._rails.recall(quote.names)
+        deciding = self._decide_all([quote])[0]
+        if isinstance(deciding, PricemeshError):
+            raise deciding
         try:
             kept: Sequence[Decided] = await self.writer.submit(deciding)
         except StorageUnavailable:
-            self._rails.forget(names)
+            self._rails.forget(quote.names)
             raise
         return kept
 
     def _ready(self, waiting: Sequence[Quote | Operation]) -> Sequence[Operation | PricemeshError]:
-        """Decide all prices that are asked for, at once: one score costs little less than many."""
+        """Decide all prices that are asked for."""
         quotes = [one for one in waiting if type(one) is Quote]
         if not quotes:
             return waiting  # type: ignore[return-value]
@@ -176,84 +159,7 @@ class Pricing:
         return [next(made) if type(one) is Quote else one for one in waiting]  # type: ignore[misc]
 
     def _decide_all(self, quotes: Sequence[Quote]) -> Sequence[KeepDecisions | PricemeshError]:
-        asked = [one for quote in quotes for one in quote.asked]
-        try:
-            contexts = self._space.vectors([(shared, local) for shared, local, _, _ in asked])
-            whole = self._decide(contexts, [(id_, subject) for _, _, id_, subject in asked])
-        except InvalidContext as fault:
-            if len(quotes) == 1:
-                return [fault]
-            return [one for quote in quotes for one in self._decide_all([quote])]
-        if len(quotes) == 1:
-            return [whole]
-        parts, at = [], 0
-        for quote in quotes:
-            rows = whole.rows[at : at + quote.size]
-            at += quote.size
-            parts.append(KeepDecisions(rows, frozenset(one[2] for one in quote.asked if one[2] is not None)))
-        return parts
-
-    def _decide(self, contexts: Array, asked: Sequence[tuple[str | None, str | None]]) -> KeepDecisions:
-        """Score all contexts (m, d) at once, then choose; `asked` are (decision_id, subject)."""
-        single = len(asked) == 1
-        score = self.learner.score(contexts[0] if single else contexts)
-        arms, limits = self._choose(score, asked)
-        now = self._clock()
-        prefix = f"{int(now * 1e3):011x}-{self._start_id}-"
-        parts = [contexts, *map(np.atleast_2d, score)]
-        told_by = self.learner.told.origins
-        if told_by:
-            parts += self.learner.parts(contexts, np.array(arms))
-        vectors = np.concatenate(parts, axis=1)
-        width, data = vectors.shape[1] * 8, vectors.tobytes()
-        prices, policy, version = self.settings.arms.prices, self.settings.policy.name, self.version
-        peers = ",".join(told_by)
-        rows = []
-        for i, ((decision_id, subject), arm) in enumerate(zip(asked, arms, strict=True)):
-            taken = None if decision_id is None else self._rails.taken(decision_id)
-            if taken is not None:
-                rows.append(taken)
-                continue
-            self._given_out += 1
-            row = Decided(
-                # Ascending in time, which keeps the index's pages together, and of this start alone.
-                decision_id or f"{prefix}{self._given_out:x}",
-                now,
-                subject,
-                arm,
-                prices[arm],
-                data[i * width : (i + 1) * width],
-                limits[i],
-                policy,
-                version,
-                peers,
-            )
-            rows.append(row)
-            if subject is not None and decision_id is not None:
-                self._rails.take(row)
-        return KeepDecisions(rows, frozenset(id_ for id_, _ in asked if id_ is not None))
-
-    def _choose(
-        self, score: Score, asked: Sequence[tuple[str | None, str | None]]
-    ) -> tuple[list[int], list[str]]:
-        """The arms, and what was ruled out for each."""
-        rails, pinned, single = self._rails, self._pinned_arm, len(asked) == 1
-        limits = [rails.fixed.said] * len(asked)
-        if pinned is None and not any(subject for _, subject in asked):
-            chosen = choose(score, rails.fixed.allowed).tolist()
-            return ([chosen] if single else chosen), limits
-        arms = []
-        for i, (decision_id, subject) in enumerate(asked):
-            taken = None if decision_id is None else rails.taken(decision_id)
-            if taken is not None:
-                arms.append(taken.arm)
-                continue
-            allowed, limits[i] = rails.limits(subject, pinned)
-            one = score if single else Score(score.estimate[i], score.radius[i])
-            arms.append(int(choose(one, allowed)))
-            if subject is not None:
-                rails.stepped(subject, self.settings.arms.prices[arms[-1]])
-        return arms, limits
+        return self._decider.decide_all(quotes, Standing(self.version, self._pinned_arm))
 
     @property
     def _pinned_arm(self) -> int | None:

@@ -7,42 +7,44 @@ there is nothing but the validation that the model asks for. `description` tells
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import msgspec
 from pydantic import BaseModel
-from pydantic_core import to_json
 
 from service import wire
-from service.answers import Answers, feedback_fault, feedback_outcome
+from service.answers import Answers, Decision, Decisions, feedback_fault, feedback_outcome
 from service.errors import BodyTooLarge, UnreadableBody, WrongMethod
 from service.pricing import Pricing
 from service.problems import parsed
+from service.reading import PriceReader, refuse_beyond
 from service.store.operations import Decided, FeedbackResult
 from service.store.writer import Done
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
+_as_json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True)
 class TrafficCall:
     """A call: what comes in, what goes out, and what does it. `begin` takes what is asked and whom to
-    call with the result; `end` makes the answer of both, and is the place where a fault is raised."""
+    call with the result, and gives what `end` will want to know of it: contexts are not kept until then.
+    `end` makes the answer, and is the place where a fault is raised."""
 
     summary: str
     asked: type[BaseModel]
     answered: type[BaseModel]
     problems: dict[int, str]
-    begin: Callable[[Any, Done], None]
-    end: Callable[[Any, Any], dict[str, Any]]
+    read: Callable[[bytes], Any]
+    begin: Callable[[Any, Done], Any]
+    end: Callable[[Any, Any], Any]
 
-    def parsed(self, body: bytes) -> Any:
-        return parsed(self.asked, body)
-
-    def answer(self, asked: Any, result: Any) -> bytes:
+    def answer(self, begun: Any, result: Any) -> bytes:
         if isinstance(result, Exception):
             raise result
-        return to_json(self.end(asked, result))
+        return _as_json(self.end(begun, result))
 
 
 class Traffic:
@@ -52,6 +54,7 @@ class Traffic:
         self.most_bytes = pricing.settings.limits.body_bytes
         self._largest_reward = pricing.settings.feedback.largest_reward
         self._most_items = pricing.settings.limits.batch_size
+        reader = PriceReader(pricing.settings.features.space, self._most_items)
         declined = {
             404: "There is no such decision.",
             409: "The decision has another reward already.",
@@ -59,14 +62,21 @@ class Traffic:
         }
         self.calls = {
             "/price": TrafficCall(
-                "Ask for a price", wire.PriceRequest, wire.Decision, {}, self._ask, self._price
+                "Ask for a price",
+                wire.PriceRequest,
+                wire.Decision,
+                {},
+                reader.one,
+                pricing.quote,
+                self._price,
             ),
             "/price/batch": TrafficCall(
                 "Ask for many prices in one commit",
                 wire.PriceBatch,
                 wire.DecisionBatch,
                 {},
-                self._ask_many,
+                reader.many,
+                pricing.quote,
                 self._prices,
             ),
             "/feedback": TrafficCall(
@@ -74,6 +84,7 @@ class Traffic:
                 wire.FeedbackRequest,
                 wire.Learned,
                 declined,
+                partial(parsed, wire.FeedbackRequest),
                 self._tell,
                 self._learned,
             ),
@@ -82,6 +93,7 @@ class Traffic:
                 wire.FeedbackBatch,
                 wire.FeedbackOutcomes,
                 {},
+                partial(parsed, wire.FeedbackBatch),
                 self._tell_many,
                 self._outcomes,
             ),
@@ -91,32 +103,24 @@ class Traffic:
         """Read, do, write; every fault is an error of ours."""
         if scope["method"] != "POST":
             raise WrongMethod(scope["method"], allowed="POST")
-        asked = call.parsed(await read_body(scope, receive, await receive(), self.most_bytes))
+        asked = call.read(await read_body(scope, receive, await receive(), self.most_bytes))
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        call.begin(asked, lambda result: None if done.cancelled() else done.set_result(result))
-        body = call.answer(asked, await done)
+        begun = call.begin(asked, lambda result: None if done.cancelled() else done.set_result(result))
+        body = call.answer(begun, await done)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    def _ask(self, asked: wire.PriceRequest, done: Done) -> None:
-        context = (asked.shared, asked.local, asked.decision_id, asked.subject)
-        self._pricing.quote_many((context,), done)
-
-    def _price(self, _asked: wire.PriceRequest, kept: Sequence[Decided]) -> dict[str, Any]:
+    def _price(self, _begun: None, kept: Sequence[Decided]) -> Decision:
         return self._answers.decision(kept[0])
 
-    def _ask_many(self, asked: wire.PriceBatch, done: Done) -> None:
-        self._check_size(len(asked.requests), "requests")
-        contexts = [(a.shared, a.local, a.decision_id, a.subject) for a in asked.requests]
-        self._pricing.quote_many(contexts, done)
+    def _prices(self, _begun: None, kept: Sequence[Decided]) -> Decisions:
+        return self._answers.decisions(kept)
 
-    def _prices(self, _asked: wire.PriceBatch, kept: Sequence[Decided]) -> dict[str, Any]:
-        return {"decisions": [self._answers.decision(row) for row in kept]}
-
-    def _tell(self, given: wire.FeedbackRequest, done: Done) -> None:
+    def _tell(self, given: wire.FeedbackRequest, done: Done) -> wire.FeedbackRequest:
         self._check_reward(given.reward, "reward")
         self._pricing.feedback(((given.decision_id, given.reward),), done)
+        return given
 
     def _learned(self, given: wire.FeedbackRequest, results: Sequence[FeedbackResult]) -> dict[str, Any]:
         fault = feedback_fault(given.decision_id, results[0])
@@ -130,11 +134,12 @@ class Traffic:
             "version": version,
         }
 
-    def _tell_many(self, given: wire.FeedbackBatch, done: Done) -> None:
-        self._check_size(len(given.items), "items")
+    def _tell_many(self, given: wire.FeedbackBatch, done: Done) -> wire.FeedbackBatch:
+        refuse_beyond(self._most_items, len(given.items), "items")
         for i, item in enumerate(given.items):
             self._check_reward(item.reward, f"items.{i}.reward")
         self._pricing.feedback([(item.decision_id, item.reward) for item in given.items], done)
+        return given
 
     def _outcomes(self, given: wire.FeedbackBatch, results: Sequence[FeedbackResult]) -> dict[str, Any]:
         pairs = zip(given.items, results, strict=True)
@@ -143,10 +148,6 @@ class Traffic:
     def _check_reward(self, reward: float, field: str) -> None:
         if abs(reward) > self._largest_reward:
             raise UnreadableBody([(field, f"at most {self._largest_reward:g} either way, not {reward:g}")])
-
-    def _check_size(self, size: int, field: str) -> None:
-        if size > self._most_items:
-            raise UnreadableBody([(field, f"at most {self._most_items} in one call, not {size}")])
 
 
 async def read_body(scope: Any, receive: Receive, first: Any, most_bytes: int) -> bytes:

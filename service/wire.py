@@ -7,7 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.addresses import CITY_NAME
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:@-]{1,128}$")]
+IDENTIFIER = r"[A-Za-z0-9._:@-]{1,128}"
+Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER}$")]
+SUBJECT = r"[^\x00-\x1f\x7f]{1,200}"
 Subject = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 

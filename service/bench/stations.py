@@ -18,7 +18,6 @@ from service.bench.load import city_environment, context
 from service.bench.ratios import Suite, ratio
 from service.core.ucb import choose
 from service.gate import Gate
-from service.pricing import Quote
 from service.settings import load_settings
 from service.store.operations import KeepFeedback
 
@@ -44,13 +43,12 @@ def _calls(gate: Gate) -> dict[str, dict[str, Station]]:
     pricing, calls, rng = gate.pricing, gate.traffic.calls, random.Random(0)
     headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"), (b"content-length", b"433")]
     bodies = [json.dumps(context(rng)).encode() for _ in range(GROUP)]
-    asked = [calls["/price"].parsed(body) for body in bodies]
-    quotes = [Quote(((one.shared, one.local, None, None),)) for one in asked]
-    pairs = [(one.shared, one.local) for one in asked]
-    contexts = pricing._space.vectors(pairs)
+    quotes = [calls["/price"].read(body) for body in bodies]
+    space = gate.pricing.settings.features.space
+    contexts = space.rows(b"".join([quote.contexts for quote in quotes]))
     kept = [operation.rows for operation in pricing._decide_all(quotes)]  # type: ignore[union-attr]
     told = json.dumps({"decision_id": "1a1e35eb412-344f1d5857-4191", "reward": 0.25}).encode()
-    given = calls["/feedback"].parsed(told)
+    given = calls["/feedback"].read(told)
     results: list[Any] = []
 
     def admit(path: str) -> None:
@@ -72,16 +70,15 @@ def _calls(gate: Gate) -> dict[str, dict[str, Station]]:
     commit_feedback()
     price = {
         "admission, metrics, log": lambda: admit("/price"),
-        "parsing and validation": lambda: [calls["/price"].parsed(body) for body in bodies],
-        "features to vectors": lambda: pricing._space.vectors(pairs),
+        "parsing and validation": lambda: [calls["/price"].read(body) for body in bodies],
         "score and choose": lambda: choose(pricing.learner.score(contexts)),
         "rows": lambda: pricing._decide_all(quotes),
         "insert and commit": commit_prices,
-        "serialising": lambda: [calls["/price"].answer(asked[0], rows) for rows in kept],
+        "serialising": lambda: [calls["/price"].answer(None, rows) for rows in kept],
     }
     feedback = {
         "admission, metrics, log": lambda: admit("/feedback"),
-        "parsing and validation": lambda: [calls["/feedback"].parsed(told) for _ in range(GROUP)],
+        "parsing and validation": lambda: [calls["/feedback"].read(told) for _ in range(GROUP)],
         "prices to answer": commit_prices,
         "select, insert and commit": commit_feedback,
         "learning": lambda: pricing._learn([result[0].lesson for result in results]),
@@ -116,7 +113,7 @@ def _say(suite: Suite, call: str, seconds: dict[str, list[float]]) -> None:
     if call == "/price":
         decided = seconds["rows"]
         seconds["insert and commit"] = _less(seconds["insert and commit"], decided)
-        seconds["rows"] = _less(decided, seconds["features to vectors"], seconds["score and choose"])
+        seconds["rows"] = _less(decided, seconds["score and choose"])
     else:
         prices = seconds.pop("prices to answer")
         seconds["select, insert and commit"] = _less(seconds["select, insert and commit"], prices)

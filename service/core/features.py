@@ -1,19 +1,15 @@
 """Named features to vectors: the one place where a context's names, order and bounds are known."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isfinite
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from service.core.arrays import Array
 from service.errors import InvalidContext, InvalidParameter
-
-Values = Callable[[Mapping[str, Any]], Iterable[Any]]
-_PLAIN = {int, float}
 
 
 @dataclass(frozen=True)
@@ -46,12 +42,12 @@ class FeatureSpace:
                 raise InvalidParameter(f"{part} features declared twice: {', '.join(twice)}")
 
     @cached_property
-    def _order(self) -> tuple[Values, Values, Array, Array]:
+    def _bounds(self) -> tuple[Array, Array]:
         features = (*self.shared, *self.local)
         largest = np.finfo(np.float64).max  # within these bounds nothing is infinite, and NaN is within none
         low = np.array([max(feature.min, -largest) for feature in features])
         high = np.array([min(feature.max, largest) for feature in features])
-        return _values_of(self.shared), _values_of(self.local), low, high
+        return low, high
 
     def vector(self, shared: Mapping[str, Any], local: Mapping[str, Any]) -> Array:
         """x = [x_c, x_s]; every fault of the context is named in one error."""
@@ -60,39 +56,31 @@ class FeatureSpace:
 
     def vectors(self, contexts: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Array:
         """Several at once, (m, d)."""
-        of_shared, of_local, low, high = self._order
-        c, s = len(self.shared), len(self.local)
-        values: list[Any] = []
-        for shared, local in contexts:
-            if len(shared) != c or len(local) != s:
-                break
-            try:
-                values += of_shared(shared)
-                values += of_local(local)
-            except KeyError:
-                break
-        if len(values) == len(contexts) * len(low) and set(map(type, values)) <= _PLAIN:
-            x = np.array(values).reshape(len(contexts), -1)
-            if x.dtype.kind in "if" and ((x >= low) & (x <= high)).all():
-                return x.astype(np.float64, copy=False)
         several = len(contexts) > 1
-        return np.stack(
-            [
-                self._vector_or_faults(shared, local, f"requests.{i}." if several else "")
-                for i, (shared, local) in enumerate(contexts)
-            ]
+        return np.array(
+            [self._read(*context, f"requests.{i}." if several else "") for i, context in enumerate(contexts)]
         )
 
-    def _vector_or_faults(self, shared: Mapping[str, Any], local: Mapping[str, Any], where: str) -> Array:
-        """The same, one feature at a time, to say what is wrong."""
+    def rows(self, numbers: bytes) -> Array:
+        """Several that are float64 already, one after the other, in the order declared; (m, d)."""
+        low, high = self._bounds
+        x: Array = np.frombuffer(numbers).reshape(-1, len(low))
+        inside = (x >= low) & (x <= high)
+        if not inside.all():
+            first = int(inside.all(axis=1).argmin())
+            self._read(**self.named(x[first]), where=f"requests.{first}." if len(x) > 1 else "")
+        return x
+
+    def _read(self, shared: Mapping[str, Any], local: Mapping[str, Any], where: str) -> list[float]:
+        """One feature at a time, to say all that is wrong."""
         faults: list[tuple[str, str]] = []
         values = [
-            *_read(f"{where}shared", self.shared, shared, faults),
-            *_read(f"{where}local", self.local, local, faults),
+            *_values(f"{where}shared", self.shared, shared, faults),
+            *_values(f"{where}local", self.local, local, faults),
         ]
         if faults:
             raise InvalidContext(faults)
-        return np.array(values)
+        return values
 
     def named(self, x: Array) -> dict[str, dict[str, float]]:
         """The context that `vector` made x from."""
@@ -103,14 +91,6 @@ class FeatureSpace:
         }
 
 
-def _values_of(features: tuple[Feature, ...]) -> Values:
-    """What gives all values of a part, in order, or a KeyError."""
-    names = [feature.name for feature in features]
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda given: [given[name] for name in names]
-
-
 def _is_finite(value: float) -> bool:
     try:
         return isfinite(value)
@@ -118,7 +98,7 @@ def _is_finite(value: float) -> bool:
         return False
 
 
-def _read(
+def _values(
     part: str, features: tuple[Feature, ...], given: Mapping[str, Any], faults: list[tuple[str, str]]
 ) -> list[float]:
     known = {feature.name for feature in features}

@@ -140,7 +140,7 @@ class Feed:
             "latest": [
                 {
                     "decision_id": kept.decision.id,
-                    "made_at": kept.decision.made_at,
+                    "made_at": kept.decision.occasion.made_at,
                     "arm": kept.decision.arm,
                     "price": kept.decision.price,
                     "reward": kept.feedback.reward if kept.feedback else None,

@@ -26,6 +26,7 @@ from service.errors import (
     StorageUnavailable,
 )
 from service.store import schema
+from service.store.checkpoints import Checkpoints
 from service.store.faults import reason
 from service.store.operations import KeepDecisions, KeepFeedback, Lesson, Operation
 from service.store.reads import Reader, lessons_since
@@ -73,6 +74,7 @@ class Database:
             event.listen(self.engine, "connect", _durable_sqlite)
         self.reader = Reader(self.engine)
         self._connection: Connection | None = None
+        self._checkpoints: Checkpoints | None = None
         self._version = 0
         self._in_doubt = False  # a commit failed, and may yet have happened
         self._unlearned: list[Lesson] = []  # what then turned out to have happened
@@ -95,6 +97,8 @@ class Database:
         except BaseException:
             self.close()
             raise
+        if self.is_sqlite:
+            self._checkpoints = Checkpoints(self.engine)
         return kept
 
     def lessons(self, version: int) -> Iterator[list[Lesson]]:
@@ -204,6 +208,9 @@ class Database:
         )
 
     def close(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+            self._checkpoints = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -232,6 +239,8 @@ class Database:
             raise StorageUnavailable(f"the database refused: {reason(fault)}") from None
         except SQLAlchemyError as fault:
             raise StorageUnavailable(f"the database failed: {reason(fault)}") from None
+        if self._checkpoints is not None:
+            self._checkpoints.written()
         self._version = version
         self._in_doubt = False
         recovered, self._unlearned = self._unlearned, []

@@ -3,22 +3,38 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
-class Decided(NamedTuple):
-    """A decision, its values in the order of the table's columns."""
+class Occasion(NamedTuple):
+    """What decisions made at once have in common."""
 
-    id: str
     made_at: float
-    subject: str | None
-    arm: int
-    price: float
-    vectors: bytes  # the context, estimates, radii, the peers' parts of the chosen arm's estimate and radius
-    limited_by: str
     policy: str
     learner_version: int
     told_by: str = ""  # the peers whose parts end `vectors`, by comma
+
+
+class Decided(NamedTuple):
+    """A decision: columns of its own, then those of its occasion."""
+
+    id: str
+    subject: str | None
+    arm: int
+    price: float
+    limited_by: str
+    vectors: bytes  # the context, estimates, radii, the peers' parts of the chosen arm's estimate and radius
+    occasion: Occasion
+
+    @classmethod
+    def read(cls, values: Sequence[Any]) -> "Decided":
+        """Of the columns' values, in the order of `COLUMNS`."""
+        own, common = values[: len(OWN_COLUMNS)], values[len(OWN_COLUMNS) :]
+        return cls._make((*own, Occasion(*common)))
+
+
+OWN_COLUMNS = Decided._fields[:-1]
+COLUMNS = (*OWN_COLUMNS, *Occasion._fields)
 
 
 class Answered(NamedTuple):

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.errors import StorageUnavailable
 from service.store import schema
 from service.store.faults import reason
-from service.store.operations import Answered, Decided, Kept, Lesson
+from service.store.operations import COLUMNS, Answered, Decided, Kept, Lesson
 from service.store.tables import decisions, feedback
 
 _LATEST_PRICE = (
@@ -105,12 +105,12 @@ def lessons_since(connection: Connection, version: int, most: int = 1000) -> lis
 def _with_feedback() -> sa.Select[Any]:
     return select(
         decisions.c.number,
-        *(decisions.c[name] for name in Decided._fields),
+        *(decisions.c[name] for name in COLUMNS),
         *(feedback.c[name] for name in Answered._fields),
     ).select_from(decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number))
 
 
 def _kept(row: Any) -> Kept:
     number, *values = row
-    own, answer = values[: len(Decided._fields)], values[len(Decided._fields) :]
-    return Kept(number, Decided(*own), Answered(*answer) if answer[0] is not None else None)
+    decision, answer = values[: len(COLUMNS)], values[len(COLUMNS) :]
+    return Kept(number, Decided.read(decision), Answered(*answer) if answer[0] is not None else None)

@@ -154,9 +154,9 @@ def keep_feedback(
                 status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.KEPT
                 result = FeedbackResult(status, at_version, reward, lesson)
                 given[id_] = (reward, at_version)
-                fresh.append((number, reward, op.at, False, at_version))
+                fresh.append((number, reward, op.at, at_version))
             results[i].append(result)
-    statements.insert_feedback(connection, fresh)
+    statements.insert_feedback(connection, fresh, by_default=False)
     return version
 
 
@@ -187,8 +187,8 @@ def close_window(connection: Connection, op: CloseWindow, version: int) -> tuple
             version += 1
             at_version = version
             lessons.append(Lesson(row.arm, row.vectors, op.reward, version))
-        fresh.append((row.number, op.reward, op.at, True, at_version))
-    statements.insert_feedback(connection, fresh)
+        fresh.append((row.number, op.reward, op.at, at_version))
+    statements.insert_feedback(connection, fresh, by_default=True)
     if closing:
         connection.execute(city.update().values(settled_through=closing[-1].number))
     return lessons, version

@@ -1,10 +1,12 @@
 """What happens to the database when things go wrong, and when its schema moves."""
 
 import asyncio
+import sqlite3
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from service.core.policies import Shape, make_policy
+from service.deciding import Quote
 from service.errors import DatabaseInUse, InvalidParameter, SchemaChanged, SchemaOutdated, StorageUnavailable
 from service.store import writes
 from service.store.database import Database, migrate
@@ -199,7 +202,10 @@ def test_one_operation_that_the_database_refuses_does_not_take_others_with_it(po
     city = RunningCity(settings_for(url))
 
     async def together() -> list[Any]:
-        good, bad = (city.pricing._decide(np.zeros((1, 5)), [(id_, None)]) for id_ in ("good", "bad"))
+        quotes = [Quote([(id_, None)], bytes(5 * 8)) for id_ in ("good", "bad")]
+        good, bad = city.pricing._decide_all(quotes)
+        assert isinstance(good, KeepDecisions)
+        assert isinstance(bad, KeepDecisions)
         poisoned = KeepDecisions([bad.rows[0]._replace(subject="a\x00b")])
         submitted = [city.pricing.writer.submit(operation) for operation in (good, poisoned)]
         return await asyncio.gather(*submitted, return_exceptions=True)
@@ -211,6 +217,24 @@ def test_one_operation_that_the_database_refuses_does_not_take_others_with_it(po
     assert city.http.get("/decisions/good").status_code == 200
     assert city.http.get("/decisions/bad").status_code == 404
     city.stop()
+
+
+def test_sqlite_moves_its_log_into_the_file_beside_the_writer(tmp_path: Path) -> None:
+    """Long before the log is so large that the writer does it itself: the file alone has every decision."""
+    before = set(threading.enumerate())
+    city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
+    for _ in range(3):
+        city.price()
+    alone, deadline, moved = tmp_path / "alone.db", time.monotonic() + 10, 0
+    while moved < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+        alone.write_bytes((tmp_path / "city.db").read_bytes())
+        with closing(sqlite3.connect(f"file:{alone}?immutable=1", uri=True)) as connection:
+            with suppress(sqlite3.Error):
+                moved = connection.execute("SELECT count(*) FROM decisions").fetchone()[0]
+    assert moved == 3
+    city.stop()
+    assert "checkpoints" not in {thread.name for thread in set(threading.enumerate()) - before}
 
 
 def test_another_policy_or_ridge_is_learned_anew_from_all_feedback(start: Start) -> None:
