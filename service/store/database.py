@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 
 import sqlalchemy as sa
 from alembic.util import CommandError
-from sqlalchemy import Connection, create_engine, event, insert, select
+from sqlalchemy import Connection, insert, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
@@ -27,6 +27,7 @@ from service.errors import (
 )
 from service.store import schema
 from service.store.checkpoints import Checkpoints
+from service.store.engines import postgres_engine, sqlite_engine
 from service.store.faults import reason
 from service.store.operations import KeepDecisions, KeepFeedback, Lesson, Operation
 from service.store.reads import Reader, lessons_since
@@ -69,9 +70,7 @@ class Database:
         self._name = name
         self._lock_file: IO[str] | None = None
         self.is_sqlite = self._url.get_backend_name() == "sqlite"
-        self.engine = create_engine(self._url, pool_pre_ping=not self.is_sqlite)
-        if self.is_sqlite:
-            event.listen(self.engine, "connect", _durable_sqlite)
+        self.engine = sqlite_engine(self._url) if self.is_sqlite else postgres_engine(self._url)
         self.reader = Reader(self.engine)
         self._connection: Connection | None = None
         self._checkpoints: Checkpoints | None = None
@@ -283,19 +282,6 @@ class Database:
         if lessons:
             self._version = lessons[-1].version
             self._unlearned += lessons
-
-
-def _durable_sqlite(connection: Any, _record: Any) -> None:
-    cursor = connection.cursor()
-    for pragma in (
-        "journal_mode=WAL",
-        "synchronous=FULL",
-        "busy_timeout=5000",
-        "foreign_keys=ON",
-        "wal_autocheckpoint=4000",
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
 
 
 def migrate(url: str, revision: str, name: str) -> tuple[str | None, str | None]:

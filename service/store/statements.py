@@ -4,23 +4,23 @@ interpreter anew. A statement takes any number of rows.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any
 
-from pydantic_core import to_json
 from sqlalchemy import Connection
 from sqlalchemy.dialects import postgresql
 
-from service.store.operations import COLUMNS, OWN_COLUMNS, Decided, Occasion
+from service.store.operations import COLUMNS, OWN_COLUMNS, Decided
 from service.store.tables import decisions, feedback
 
 ROWS_IN_A_STATEMENT = 100  # SQLite: the driver keeps about as many statements ready
 
 FeedbackRow = tuple[int, float, float, int | None]  # as FEEDBACK_COLUMNS
 FEEDBACK_COLUMNS = ("decision", "reward", "received_at", "version")
+MOSTLY_ALIKE = ("subject", "limited_by")  # in decisions made at once
 _POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 _ANSWERED = """
@@ -29,27 +29,22 @@ SELECT decisions.id, decisions.number, decisions.made_at, decisions.arm, decisio
 FROM decisions LEFT JOIN feedback ON feedback.decision = decisions.number
 WHERE decisions.id """
 _DECIDED = f"SELECT {', '.join(COLUMNS)} FROM decisions WHERE id "
-_AMONG = {
-    "sqlite": "IN (SELECT value FROM json_each(?))",
-    "postgresql": "IN (SELECT json_array_elements_text(%s::json))",
-}
 
 
 def insert_decisions(connection: Connection, rows: Sequence[Decided]) -> None:
     for occasion, group in groupby(rows, attrgetter("occasion")):
-        own: dict[str, Iterable[Any]] = dict(zip(OWN_COLUMNS, zip(*group, strict=True), strict=False))
-        # Before it binds None or bytes, SQLite's driver looks for a way to adapt them, for as long as the
-        # rest of a row takes.
-        if not any(own["subject"]):
-            del own["subject"]
-        if connection.dialect.name == "sqlite":
-            own["vectors"] = map(bytearray, own["vectors"])
-        values = list(zip(*own.values(), strict=True))
-        _insert(connection, "decisions", Occasion._fields, occasion, tuple(own), values)
+        common: dict[str, Any] = occasion._asdict()
+        own = dict(zip(OWN_COLUMNS, zip(*group, strict=True), strict=False))
+        for name in MOSTLY_ALIKE:
+            if len(set(own[name])) == 1:
+                common[name] = own.pop(name)[0]
+        _insert(connection, "decisions", common, own)
 
 
 def insert_feedback(connection: Connection, rows: Sequence[FeedbackRow], *, by_default: bool) -> None:
-    _insert(connection, "feedback", ("by_default",), (by_default,), FEEDBACK_COLUMNS, rows)
+    if rows:
+        own = dict(zip(FEEDBACK_COLUMNS, zip(*rows, strict=True), strict=True))
+        _insert(connection, "feedback", {"by_default": by_default}, own)
 
 
 def decided(connection: Connection, ids: Sequence[str]) -> list[Decided]:
@@ -64,45 +59,80 @@ def answered(connection: Connection, ids: Sequence[str]) -> Sequence[Any]:
 
 
 def _among(connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
-    statement = query + _AMONG[connection.dialect.name]
-    return connection.exec_driver_sql(statement, (json.dumps(ids),)).all()
+    """Plain tuples, as the driver makes them."""
+    if connection.dialect.name == "sqlite":
+        found = connection.exec_driver_sql(f"{query} IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
+    else:
+        found = connection.exec_driver_sql(f"{query} = ANY(%s::TEXT[])", (_array(ids),))
+    rows: Sequence[Any] = found.cursor.fetchall()
+    found.close()
+    return rows
 
 
 def _insert(
-    connection: Connection,
-    table: str,
-    common: tuple[str, ...],
-    values: tuple[Any, ...],
-    columns: tuple[str, ...],
-    rows: Sequence[Any],
+    connection: Connection, table: str, common: dict[str, Any], own: Mapping[str, Sequence[Any]]
 ) -> None:
-    """Rows of `columns`, each with the same `values` in the columns `common`."""
+    """Rows with the same values in the columns `common`, and each with its own in the others."""
     if connection.dialect.name == "sqlite":
-        for start in range(0, len(rows), ROWS_IN_A_STATEMENT):
-            several = rows[start : start + ROWS_IN_A_STATEMENT]
-            statement = _insert_values(table, common, columns, len(several))
-            connection.exec_driver_sql(statement, (*values, *chain.from_iterable(several)))
-    elif rows:
-        document = to_json([dict(zip(columns, row, strict=True)) for row in rows], bytes_mode="hex")
-        connection.exec_driver_sql(_insert_document(table, common, columns), (*values, document.decode()))
+        _insert_values(connection, table, common, own)
+    else:
+        _insert_arrays(connection, table, common, own)
+
+
+def _insert_values(
+    connection: Connection, table: str, common: dict[str, Any], own: Mapping[str, Sequence[Any]]
+) -> None:
+    # Before it binds bytes (or None), the driver looks for a way to adapt them, for as long as the rest
+    # of a row takes.
+    columns = [map(bytearray, values) if name == "vectors" else values for name, values in own.items()]
+    rows = list(zip(*columns, strict=True))
+    for start in range(0, len(rows), ROWS_IN_A_STATEMENT):
+        several = rows[start : start + ROWS_IN_A_STATEMENT]
+        statement = _values_statement(table, tuple(common), tuple(own), len(several))
+        connection.exec_driver_sql(statement, (*common.values(), *chain.from_iterable(several)))
 
 
 @cache
-def _insert_values(table: str, common: tuple[str, ...], columns: tuple[str, ...], rows: int) -> str:
-    marks = ", ".join([*(f"?{i}" for i in range(1, len(common) + 1)), *("?" for _ in columns)])
-    return f"INSERT INTO {table} ({', '.join(common + columns)}) VALUES " + ", ".join([f"({marks})"] * rows)
+def _values_statement(table: str, common: tuple[str, ...], own: tuple[str, ...], rows: int) -> str:
+    marks = ", ".join([*(f"?{i}" for i in range(1, len(common) + 1)), *("?" for _ in own)])
+    return f"INSERT INTO {table} ({', '.join(common + own)}) VALUES " + ", ".join([f"({marks})"] * rows)
+
+
+def _insert_arrays(
+    connection: Connection, table: str, common: dict[str, Any], own: Mapping[str, Sequence[Any]]
+) -> None:
+    """Every column is one array in Postgres' own notation, which is faster to write here than by the driver;
+    bytes are one string, cut there into equal parts."""
+    given = common.copy()
+    for name, values in own.items():
+        if name == "vectors":
+            given[name], given["width"] = b"".join(values), len(values[0])
+        else:
+            given[name] = _array(values)
+    connection.exec_driver_sql(_arrays_statement(table, tuple(common), tuple(own)), given)
 
 
 @cache
-def _insert_document(table: str, common: tuple[str, ...], columns: tuple[str, ...]) -> str:
-    """Postgres: all rows are one JSON document, read there. Lists of values, a parameter each, take the
-    driver longer."""
+def _arrays_statement(table: str, common: tuple[str, ...], own: tuple[str, ...]) -> str:
     kinds = {"decisions": decisions, "feedback": feedback}[table].c
-    types = {name: str(kinds[name].type.compile(_POSTGRES)) for name in common + columns}
-    read = [f"%s::{types[name]}" for name in common]
-    read += [f"decode({name}, 'hex')" if types[name] == "BYTEA" else name for name in columns]
-    given = [f"{name} {'TEXT' if types[name] == 'BYTEA' else types[name]}" for name in columns]
+    types = {name: str(kinds[name].type.compile(_POSTGRES)) for name in common + own}
+    read = [f"%({name})s::{types[name]}" for name in common]
+    cut = "substring(%(vectors)b FROM 1 + (place::INT - 1) * %(width)s::INT FOR %(width)s::INT)"
+    read += [cut if name == "vectors" else name for name in own]
+    arrays = [name for name in own if name != "vectors"]
+    lists = ", ".join(f"%({name})s::{types[name]}[]" for name in arrays)
     return (
-        f"INSERT INTO {table} ({', '.join(common + columns)}) SELECT {', '.join(read)} "
-        f"FROM json_to_recordset(%s::json) AS given({', '.join(given)})"
+        f"INSERT INTO {table} ({', '.join(common + own)}) SELECT {', '.join(read)} "
+        f"FROM unnest({lists}) WITH ORDINALITY AS given({', '.join(arrays)}, place) ORDER BY place"
     )
+
+
+def _array(values: Iterable[Any]) -> str:
+    """As Postgres reads an array."""
+    return "{" + ",".join([_element(value) for value in values]) + "}"
+
+
+def _element(value: Any) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return "NULL" if value is None else repr(value)

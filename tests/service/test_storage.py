@@ -219,6 +219,32 @@ def test_one_operation_that_the_database_refuses_does_not_take_others_with_it(po
     city.stop()
 
 
+def test_postgres_never_reads_a_table_whole_to_find_a_row(postgres: Postgres) -> None:
+    """Not even by a plan that was made when the tables were empty, and is kept."""
+    url = postgres.new_database(f"by_keys{time.time_ns()}")
+    migrate(url, "head", "lisbon")
+    city = RunningCity(settings_for(url))
+    for i in range(30):
+        decision = city.price(decision_id=f"order-{i}")
+        assert city.feedback(decision["decision_id"], 0.5).status_code == 200
+        city.http.get(f"/decisions/order-{i}").raise_for_status()
+        city.http.get("/decisions").raise_for_status()
+    city.stop()
+    engine = sa.create_engine(url)
+    reads = sa.text("""
+        SELECT sum(idx_scan), sum(seq_tup_read) FROM pg_stat_user_tables
+        WHERE relname IN ('decisions', 'feedback')
+    """)
+    deadline, by_index = time.monotonic() + 10, 0
+    while by_index < 120 and time.monotonic() < deadline:  # sessions that have ended tell with some delay
+        time.sleep(0.1)
+        with engine.connect() as connection:
+            by_index, in_passing = connection.execute(reads).one()
+    engine.dispose()
+    assert by_index >= 120
+    assert in_passing == 0
+
+
 def test_sqlite_moves_its_log_into_the_file_beside_the_writer(tmp_path: Path) -> None:
     """Long before the log is so large that the writer does it itself: the file alone has every decision."""
     before = set(threading.enumerate())
@@ -229,9 +255,9 @@ def test_sqlite_moves_its_log_into_the_file_beside_the_writer(tmp_path: Path) ->
     while moved < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
         alone.write_bytes((tmp_path / "city.db").read_bytes())
-        with closing(sqlite3.connect(f"file:{alone}?immutable=1", uri=True)) as connection:
-            with suppress(sqlite3.Error):
-                moved = connection.execute("SELECT count(*) FROM decisions").fetchone()[0]
+        file = closing(sqlite3.connect(f"file:{alone}?immutable=1", uri=True))
+        with file as connection, suppress(sqlite3.Error):
+            moved = connection.execute("SELECT count(*) FROM decisions").fetchone()[0]
     assert moved == 3
     city.stop()
     assert "checkpoints" not in {thread.name for thread in set(threading.enumerate()) - before}
