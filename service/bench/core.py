@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from service.bench.ratios import Suite, microseconds, ratio
+from service.bench.ratios import Say, Suite, microseconds, ratio
 from service.bench.stopwatch import race
 from service.core.arrays import Array
 from service.core.policies import Learner, Shape, make_policy
@@ -44,12 +44,15 @@ def one_product(covariance: Array, x: Array) -> Callable[[], object]:
     return lambda: stacked @ x
 
 
-def core(*, quick: bool) -> Suite:
+def core(*, quick: bool, say: Say) -> Suite:
     suite = Suite("core", "A decision in the core, NetPool; K arms, c shared and s local features")
     rng = np.random.default_rng(0)
     repetitions = 5 if quick else 21
+    say("a score against its parts")
     _score(suite, rng, repetitions)
+    say("arms and features")
     _sizes(suite, rng, repetitions, quick)
+    say("peers")
     _peers(suite, rng, repetitions, (1, 10) if quick else (1, 1000))
     return suite
 

@@ -3,16 +3,17 @@
 import numpy as np
 
 from service.bench.core import told, trained
-from service.bench.ratios import Ratio, Suite, microseconds, ratio
+from service.bench.ratios import Ratio, Say, Suite, microseconds, ratio
 from service.bench.stopwatch import race
 from service.core.policies import Shape, make_policy
 from service.core.summary import Summary
 from service.gossip.letters import Seal
 
 
-def gossip(*, quick: bool) -> Suite:
+def gossip(*, quick: bool, say: Say) -> Suite:
     suite = Suite("gossip", "A letter, and taking letters in")
     suite.ratios += [_letter(*size) for size in ((5, 3), (10, 10), (20, 20))]
+    say("taking letters in")
     rng = np.random.default_rng(0)
     sizes = [(2, 10, 10), (12, 10, 10)] + ([] if quick else [(100, 10, 10), (12, 20, 10), (12, 10, 20)])
     cities = {(n, arms, c): trained("netpool", Shape(arms, c, 5), rng) for n, arms, c in sizes}

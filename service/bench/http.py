@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
+from service.bench.latency import half_load
 from service.bench.load import (
     CONNECTIONS,
     Load,
@@ -26,17 +27,16 @@ from service.bench.load import (
     served,
 )
 from service.bench.postgres import Postgres
-from service.bench.ratios import Suite, per_second, ratio
+from service.bench.ratios import Say, Suite, per_second, ratio
 from service.errors import MissingExtra
 from service.store.database import migrate
 
 BATCH = 100
-HALF_LOAD_CONNECTIONS = 64
 
 Loads = dict[str, list[Load]]
 
 
-def http(*, quick: bool) -> Suite:
+def http(*, quick: bool, say: Say) -> Suite:
     need_wrk()
     suite = Suite("http", f"Over HTTP: K=10 c=s=10, {CONNECTIONS} connections, rates unless said otherwise")
     if cores().server is None:
@@ -52,9 +52,8 @@ def http(*, quick: bool) -> Suite:
             servers["Postgres"] = stack.enter_context(served(city(), folder, city_environment(url)))
         except MissingExtra as fault:
             suite.notes.append(f"Postgres left out: {fault}")
-        loads = _measure(servers, folder, repetitions, seconds)
-        _say(suite, loads)
-        _half_load(suite, servers["SQLite"], folder, loads, repetitions, seconds)
+        _say(suite, _measure(servers, folder, repetitions, seconds, say))
+    half_load(suite, quick=quick, say=say)  # once Postgres has ended: it goes on writing for a while
     return suite
 
 
@@ -70,7 +69,7 @@ def postgres_database() -> Iterator[str]:
         server.stop()
 
 
-def _measure(servers: dict[str, Server], folder: Path, repetitions: int, seconds: float) -> Loads:
+def _measure(servers: dict[str, Server], folder: Path, repetitions: int, seconds: float, say: Say) -> Loads:
     rng = random.Random(0)
     prices = requests(folder, "price", [("/price", context(rng)) for _ in range(500)])
     bodies = [{"requests": [context(rng) for _ in range(BATCH)]} for _ in range(20)]
@@ -81,6 +80,7 @@ def _measure(servers: dict[str, Server], folder: Path, repetitions: int, seconds
         loads.setdefault(f"{name} {call}", []).append(loaded(servers[name], sent, seconds))
 
     for repetition in range(repetitions + 1):
+        say(f"rates, {repetition} of {repetitions}" if repetition else "warming up")
         answers = {
             name: _answers(servers[name], folder, name, seconds) for name in servers if name[0].isupper()
         }
@@ -111,45 +111,33 @@ def _answers(server: Server, folder: Path, name: str, seconds: float) -> tuple[R
 
 
 def _say(suite: Suite, loads: Loads) -> None:
-    rates = {name: [load.per_second for load in several] for name, several in loads.items()}
+    rates = {
+        name: [load.per_second * (BATCH if name.endswith("batch") else 1) for load in several]
+        for name, several in loads.items()
+    }
+    called = {
+        "price": "/price",
+        "feedback": "/feedback",
+        "mixed": "/price and /feedback in turn",
+        "batch": f"/price/batch of {BATCH}, decisions",
+    }
 
-    def say(name: str, against: str, other: str, wanted: str = "", factor: float = 1.0) -> None:
+    def say(name: str, against: str, other: str, wanted: str = "") -> None:
         where, call = name.split()
-        what = f"/price/batch of {BATCH}, decisions" if call == "batch" else f"/{call}"
-        made = [factor * rate for rate in rates[name]]
         cpu = median(load.cpu_seconds for load in loads[name]) * 1e6
-        said = f"{per_second(made)}, {cpu:,.0f} µs of CPU a call"
-        suite.ratios.append(
-            ratio(f"{what}, {where}", made, against, rates[other], measured=said, wanted=wanted)
-        )
+        said = f"{per_second(rates[name])}, {cpu:,.0f} µs of CPU a call"
+        what = f"{called[call]}, {where}"
+        suite.ratios.append(ratio(what, rates[name], against, rates[other], measured=said, wanted=wanted))
 
     say("SQLite price", "an empty FastAPI endpoint", "empty price", "≥ 1.3")
     say("SQLite price", "a bare ASGI application", "bare price", "≥ 0.35")
     say("SQLite feedback", "an empty FastAPI endpoint", "empty feedback", "≥ 1.0")
     say("SQLite mixed", "an empty FastAPI endpoint", "empty price")
-    say("SQLite batch", "an empty FastAPI endpoint", "empty price", "≥ 20", factor=BATCH)
-    say("SQLite batch", "/price", "SQLite price", factor=BATCH)
+    say("SQLite batch", "an empty FastAPI endpoint", "empty price", "≥ 20")
+    say("SQLite batch", "/price", "SQLite price")
     if "Postgres price" in rates:
         for call in ("price", "feedback", "mixed", "batch"):
             wanted = "≥ 0.7" if call in ("price", "feedback") else ""
             say(f"Postgres {call}", "the same on SQLite", f"SQLite {call}", wanted)
         say("Postgres price", "an empty FastAPI endpoint", "empty price")
         say("Postgres feedback", "an empty FastAPI endpoint", "empty feedback")
-
-
-def _half_load(
-    suite: Suite, server: Server, folder: Path, loads: Loads, repetitions: int, seconds: float
-) -> None:
-    """Latency where half of the capacity is used: callers who pause at random after every answer."""
-    rng = random.Random(2)
-    prices = requests(folder, "half", [("/price", context(rng)) for _ in range(500)])
-    rate = median(load.per_second for load in loads["SQLite price"]) / 2
-    think = max(1, round(1000 * HALF_LOAD_CONNECTIONS / rate - 1))
-    found = [
-        loaded(server, prices, max(2.0, 2 * seconds), connections=HALF_LOAD_CONNECTIONS, think=think)
-        for _ in range(repetitions)
-    ]
-    reached = median(load.per_second for load in found) / (2 * rate)
-    p50, p99 = ([getattr(load, name) for load in found] for name in ("p50_seconds", "p99_seconds"))
-    said = f"{median(p99) * 1e3:.2f} ms at {reached:.0%} of capacity"
-    suite.ratios.append(ratio("p99 of /price, SQLite", p99, "its p50", p50, measured=said, wanted="≤ 3"))

@@ -25,7 +25,7 @@ from service.bench.load import (
     requests,
     served,
 )
-from service.bench.ratios import Suite, microseconds, per_second, ratio
+from service.bench.ratios import Say, Suite, microseconds, per_second, ratio
 from service.bench.stopwatch import race
 from service.core.policies import Shape
 from service.core.ucb import choose
@@ -34,7 +34,7 @@ from service.errors import MissingExtra
 NAMES = {"mabwiser": "MABWiser LinUCB", "vowpalwabbit": "Vowpal Wabbit squarecb"}
 
 
-def peers(*, quick: bool) -> Suite:
+def peers(*, quick: bool, say: Say) -> Suite:
     suite = Suite("peers", f"Other libraries, K={ARMS} d={SHARED + LOCAL}; how many times as long they take")
     there = {module: name for module, name in NAMES.items() if find_spec(module)}
     for module in NAMES.keys() - there.keys():
@@ -50,6 +50,7 @@ def peers(*, quick: bool) -> Suite:
         for _ in range(500):
             other.learn(rng.normal(size=len(x)) / 5, int(rng.integers(ARMS)), float(rng.normal()))
         contenders[module] = lambda other=other: other.decide(x)  # type: ignore[misc]
+    say("in process")
     times = race(contenders, repetitions=5 if quick else 15)
     for module, name in there.items():
         took = times[module]
@@ -60,11 +61,11 @@ def peers(*, quick: bool) -> Suite:
     except MissingExtra as fault:
         suite.notes.append(f"over HTTP left out: {fault}")
     else:
-        _over_http(suite, there, quick)
+        _over_http(suite, there, quick, say)
     return suite
 
 
-def _over_http(suite: Suite, there: dict[str, str], quick: bool) -> None:
+def _over_http(suite: Suite, there: dict[str, str], quick: bool, say: Say) -> None:
     rates: dict[str, list[Load]] = {"ours": [], **{module: [] for module in there}}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pricemesh-bench-")))
@@ -73,8 +74,9 @@ def _over_http(suite: Suite, there: dict[str, str], quick: bool) -> None:
         servers["ours"] = stack.enter_context(served(city(), folder, environment))
         rng = random.Random(0)
         prices = requests(folder, "price", [("/price", context(rng)) for _ in range(500)])
-        for _ in range(2 if quick else 5):
+        for repetition in range(2 if quick else 5):
             for name, server in servers.items():
+                say(f"over HTTP, {repetition + 1} of {2 if quick else 5}")
                 rates[name].append(loaded(server, prices, 1.0 if quick else 2.0))
     ours = [load.per_second for load in rates["ours"]]
     for module, name in there.items():

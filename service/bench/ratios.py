@@ -1,8 +1,10 @@
 """A ratio and its spread: what was measured, against what, repetition by repetition."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+
+Say = Callable[[str], None]  # what is being measured now
 
 
 @dataclass(frozen=True)

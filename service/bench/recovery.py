@@ -6,16 +6,17 @@ import time
 from pathlib import Path
 
 from service.bench.load import city, city_environment, context, served
-from service.bench.ratios import Suite, ratio
+from service.bench.ratios import Say, Suite, ratio
 
 
-def recovery(*, quick: bool) -> Suite:
+def recovery(*, quick: bool, say: Say) -> Suite:
     suite = Suite("recovery", "From the command to the first answer, SQLite, by decisions kept")
     sizes = (1_000, 10_000) if quick else (1_000, 30_000, 300_000)
     seconds: dict[int, list[float]] = {size: [] for size in sizes}
     with tempfile.TemporaryDirectory(prefix="pricemesh-bench-") as name:
         folder, rng = Path(name), random.Random(0)
         for size in sizes:
+            say(f"{size:,} decisions to start from")
             with served(city(), folder, city_environment(f"sqlite:///{folder}/{size}.db")) as server:
                 body = {"requests": [context(rng) for _ in range(1000)]}
                 for _ in range(0, size, 1000):
@@ -24,6 +25,7 @@ def recovery(*, quick: bool) -> Suite:
                     server.http.post("/feedback/batch", json={"items": items})
         for _ in range(3 if quick else 5):
             for size in sizes:
+                say(f"start, {size:,} decisions")
                 started = time.perf_counter()
                 with served(city(), folder, city_environment(f"sqlite:///{folder}/{size}.db")):
                     seconds[size].append(time.perf_counter() - started)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from service.bench.ratios import Suite, microseconds, ratio
+from service.bench.ratios import Say, Suite, microseconds, ratio
 from service.bench.stopwatch import race
 from service.core.policies import Shape, make_policy
 from service.core.ucb import choose
@@ -12,7 +12,7 @@ from service.sim.mesh import Mesh
 from service.sim.worlds import Linear
 
 
-def simulate(*, quick: bool) -> Suite:
+def simulate(*, quick: bool, say: Say) -> Suite:
     suite = Suite("simulate", "Rounds a second of all cities and seeds at once; N cities, K arms, d features")
     seeds = range(4 if quick else 20)
     worlds = {"N=12 K=5 d=10": Linear()}
@@ -22,6 +22,7 @@ def simulate(*, quick: bool) -> Suite:
         worlds["N=48 K=5 d=10"] = Linear(cities=48)
     for size, world in worlds.items():
         for name in ("disjoint",) if "N=48" in size else ("disjoint", "netpool"):
+            say(f"{name}, {size}")
             loop, together = one_by_one(name, world, seeds), vectorised(name, world, seeds)
             times = race({"loop": loop, "together": together}, repetitions=3 if quick else 7)
             said = f"{microseconds(times['together'])} a round"

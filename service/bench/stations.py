@@ -15,7 +15,7 @@ from typing import Any
 
 from service.app import create_app
 from service.bench.load import city_environment, context
-from service.bench.ratios import Suite, ratio
+from service.bench.ratios import Say, Suite, ratio
 from service.core.ucb import choose
 from service.gate import Gate
 from service.settings import load_settings
@@ -25,7 +25,7 @@ GROUP = 32
 Station = Callable[[], Any]
 
 
-def stations(*, quick: bool) -> Suite:
+def stations(*, quick: bool, say: Say) -> Suite:
     suite = Suite("stations", f"CPU of one call by station, groups of {GROUP}, SQLite; shares of their sum")
     with tempfile.TemporaryDirectory(prefix="pricemesh-bench-") as folder:
         settings = load_settings(None, city_environment(f"sqlite:///{Path(folder)}/city.db"))
@@ -33,6 +33,7 @@ def stations(*, quick: bool) -> Suite:
         gate.pricing.open()
         try:
             for name, taken in _calls(gate).items():
+                say(name)
                 _say(suite, name, _timed(taken, 3 if quick else 11, 20 if quick else 60))
         finally:
             gate.pricing.database.close()

@@ -4,7 +4,7 @@ from service.bench.core import core
 from service.bench.gossip import gossip
 from service.bench.http import http
 from service.bench.peers import peers
-from service.bench.ratios import Suite
+from service.bench.ratios import Say, Suite
 from service.bench.recovery import recovery
 from service.bench.simulate import simulate
 from service.bench.stations import stations
@@ -20,5 +20,5 @@ SUITES = {
 }
 
 
-def run(name: str, *, quick: bool) -> Suite:
-    return SUITES[name](quick=quick)
+def run(name: str, *, quick: bool, say: Say) -> Suite:
+    return SUITES[name](quick=quick, say=say)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.status import Status
 
 from service.cli.terminal import check_writable, notes, output, results
 
@@ -56,9 +57,13 @@ def bench(
     console = results(stderr=target == "-")
     found: list[Suite] = []
     for name in suite or list(SuiteName):
-        with notes.status(f"measuring: {name}") if notes.is_terminal else notes:
+        with notes.status(f"measuring: {name}") as status:  # shown on a terminal only
+
+            def say(what: str, status: Status = status, name: str = name) -> None:
+                status.update(f"measuring: {name}: {what}")
+
             try:
-                one = suites.run(name, quick=quick)
+                one = suites.run(name, quick=quick, say=say)
             except MissingExtra as fault:
                 one = Suite(name, "left out", notes=[str(fault)])
         found.append(one)

@@ -14,9 +14,9 @@ from service.store.operations import Operation
 
 MOST_WAITING = 20_000
 MOST_IN_A_COMMIT = 4_000
-# A commit to a file costs this process nearly the same for one row and for many. So whoever was just answered
-# or stands at the socket may come along: it looks there so often before the next one, which takes a quarter
-# off the work of a busy city. Where a server commits, that happens beside the answers.
+# A commit costs this process nearly the same for one row and for many. So whoever was just answered or stands
+# at the socket may come along: it looks there so often before the next one, which takes a quarter off the work
+# of a busy city.
 LOOKS = 2
 
 log = logging.getLogger("pricemesh")
@@ -50,7 +50,6 @@ class Writer:
         observed: Callable[[int, float], None],
     ) -> None:
         self._database = database
-        self._elsewhere = not database.is_sqlite
         self._ready = ready
         self._committed = committed
         self._observed = observed
@@ -99,15 +98,11 @@ class Writer:
                 group = self._begin()
                 continue
             done, (outcome, seconds), group = group, await group.outcome, None
-            results = self._results(done, outcome, seconds)
-            if self._elsewhere:
-                group = self._begin()
-            for told, result in zip(done.waiting, results, strict=True):
+            for told, result in zip(done.waiting, self._results(done, outcome, seconds), strict=True):
                 _tell(told, result)
-            if not self._elsewhere:
-                for _ in range(LOOKS):
-                    await asyncio.sleep(0)
-                group = self._begin()
+            for _ in range(LOOKS):
+                await asyncio.sleep(0)
+            group = self._begin()
 
     def _results(self, group: _Group, outcome: Committed | Exception, seconds: float) -> Sequence[Any]:
         """Of each operation, once the learner knows what was committed."""
