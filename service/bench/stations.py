@@ -9,7 +9,8 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +28,25 @@ Station = Callable[[], Any]
 
 def stations(*, quick: bool, say: Say) -> Suite:
     suite = Suite("stations", f"CPU of one call by station, groups of {GROUP}, SQLite; shares of their sum")
-    with tempfile.TemporaryDirectory(prefix="pricemesh-bench-") as folder:
-        settings = load_settings(None, city_environment(f"sqlite:///{Path(folder)}/city.db"))
-        gate = create_app(settings)
-        gate.pricing.open()
-        try:
-            for name, taken in _calls(gate).items():
-                say(name)
-                _say(suite, name, _timed(taken, 3 if quick else 11, 20 if quick else 60))
-        finally:
-            gate.pricing.database.close()
+    with tempfile.TemporaryDirectory(prefix="pricemesh-bench-") as folder, opened(Path(folder)) as gate:
+        for name, taken in stations_of(gate).items():
+            say(name)
+            _say(suite, name, _timed(taken, 3 if quick else 11, 20 if quick else 60))
     return suite
 
 
-def _calls(gate: Gate) -> dict[str, dict[str, Station]]:
+@contextmanager
+def opened(folder: Path) -> Iterator[Gate]:
+    """A city in this process, ready to price."""
+    gate = create_app(load_settings(None, city_environment(f"sqlite:///{folder}/city.db")))
+    gate.pricing.open()
+    try:
+        yield gate
+    finally:
+        gate.pricing.database.close()
+
+
+def stations_of(gate: Gate) -> dict[str, dict[str, Station]]:
     pricing, calls, rng = gate.pricing, gate.traffic.calls, random.Random(0)
     headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"), (b"content-length", b"433")]
     bodies = [json.dumps(context(rng)).encode() for _ in range(GROUP)]
@@ -109,16 +115,22 @@ def _less(whole: Sequence[float], *parts: Sequence[float]) -> list[float]:
     return [max(0.0, one - sum(taken)) for one, *taken in zip(whole, *parts, strict=True)]
 
 
-def _say(suite: Suite, call: str, seconds: dict[str, list[float]]) -> None:
+def taken_apart(call: str, costs: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
     """Stations that can only be run with others have those taken off."""
+    apart = dict(costs)
     if call == "/price":
-        decided = seconds["rows"]
-        seconds["insert and commit"] = _less(seconds["insert and commit"], decided)
-        seconds["rows"] = _less(decided, seconds["score and choose"])
+        decided = costs["rows"]
+        apart["insert and commit"] = _less(costs["insert and commit"], decided)
+        apart["rows"] = _less(decided, costs["score and choose"])
     else:
-        prices = seconds.pop("prices to answer")
-        seconds["select, insert and commit"] = _less(seconds["select, insert and commit"], prices)
-    total = [sum(parts) for parts in zip(*seconds.values(), strict=True)]
-    for name, took in seconds.items():
+        prices = apart.pop("prices to answer")
+        apart["select, insert and commit"] = _less(costs["select, insert and commit"], prices)
+    return apart
+
+
+def _say(suite: Suite, call: str, seconds: Mapping[str, Sequence[float]]) -> None:
+    apart = taken_apart(call, seconds)
+    total = [sum(parts) for parts in zip(*apart.values(), strict=True)]
+    for name, took in apart.items():
         said = f"{sorted(took)[len(took) // 2] * 1e6:.1f} µs"
         suite.ratios.append(ratio(f"{call}: {name}", took, "all stations", total, measured=said))

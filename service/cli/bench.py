@@ -26,6 +26,7 @@ EXAMPLES = """
 class SuiteName(StrEnum):
     core = "core"
     stations = "stations"
+    instructions = "instructions"
     http = "http"
     gossip = "gossip"
     recovery = "recovery"

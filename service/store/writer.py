@@ -14,9 +14,9 @@ from service.store.operations import Operation
 
 MOST_WAITING = 20_000
 MOST_IN_A_COMMIT = 4_000
-# A commit costs this process nearly the same for one row and for many. So whoever was just answered or stands
-# at the socket may come along: it looks there so often before the next one, which takes a quarter off the work
-# of a busy city.
+# A commit costs this process nearly the same for one row and for many. So whoever was just answered or
+# stands at the socket may come along: it looks there so often before the next one, which takes a quarter off
+# the work of a busy city.
 LOOKS = 2
 
 log = logging.getLogger("pricemesh")

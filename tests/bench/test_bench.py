@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from service.bench.instructions import self_costs
 from service.bench.ratios import Suite, microseconds, ratio, spread
 from service.bench.report import as_json, table
+from service.bench.stations import taken_apart
 from service.bench.stopwatch import race
 
 
@@ -79,10 +81,41 @@ def test_the_command_prints_tables_and_writes_json_and_a_picture(tmp_path: Path)
 
 
 def test_a_missing_program_is_said_and_nothing_else_suffers(tmp_path: Path) -> None:
-    run = bench("http", "--quick", "--json", "-", "--out", str(tmp_path), PATH=str(tmp_path))
+    run = bench("http", "instructions", "--quick", "--json", "-", "--out", str(tmp_path), PATH=str(tmp_path))
     assert run.returncode == 0, run.stderr
     assert "apt-get install wrk" in run.stderr
-    assert json.loads(run.stdout)["suites"][0]["ratios"] == []
+    assert "apt-get install valgrind" in run.stderr
+    assert [suite["ratios"] for suite in json.loads(run.stdout)["suites"]] == [[], []]
+
+
+def test_instructions_count_where_they_arise_and_not_in_callers() -> None:
+    """A function of the interpreter's calls one of SQLite's, which takes 500 of the 512 below it."""
+    dump = """
+ob=(1) /usr/lib/libpython3.11.so.1.0
+fn=(1) call
+10 7
+cob=(2) /usr/lib/libsqlite3.so.0
+cfn=(2) step
+calls=3 20
++1 500
++2 5
+
+ob=(2)
+fn=(2) step
+20 400
+* 100
+"""
+    assert self_costs(dump) == {"the interpreter": 12, "SQLite": 500}
+
+
+def test_stations_that_run_with_others_have_those_taken_off() -> None:
+    price = {"parsing": [1.0], "score and choose": [2.0], "rows": [5.0], "insert and commit": [15.0]}
+    assert taken_apart("/price", price) == {
+        "parsing": [1.0],
+        "score and choose": [2.0],
+        "rows": [3.0],
+        "insert and commit": [10.0],
+    }
 
 
 def test_an_unknown_suite_is_refused_with_those_there_are() -> None:
