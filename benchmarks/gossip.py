@@ -19,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from service.bench.latency import MEMORY
 from service.bench.load import (
     ARMS,
     LOCAL,
@@ -108,7 +109,8 @@ def p99(server: Server, sent: Requests) -> float:
 
 
 def prices() -> Table:
-    """p99 of /price with peers that all learn between ticks, and without, in turn."""
+    """p99 of /price with peers that all learn between ticks, and without, in turn; databases in memory where
+    that can be, since a disk's pauses would hide what gossip does."""
     made = table(
         f"/price p99, {PEERS} peers that learn all the time, a tick a second, {SECONDS} s each",
         "without",
@@ -116,7 +118,9 @@ def prices() -> Table:
         "ratio",
         "range",
     )
-    folder = Path(tempfile.mkdtemp(prefix="pricemesh-gossip-"))
+    folder = Path(
+        tempfile.mkdtemp(prefix="pricemesh-gossip-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None)
+    )
     ports = free_ports(PEERS)
     addresses = [f"http://127.0.0.1:{port}" for port in ports]
     os.sched_setaffinity(0, {cores().load or 0})
