@@ -6,6 +6,7 @@ and theta = W^-1 b current besides. They know nothing of peers, shared parts or 
 
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from math import sqrt
 from types import EllipsisType
 from typing import Self
 
@@ -41,6 +42,10 @@ def inverse_of_positive_definite(matrix: Array) -> Array:
     return inverse
 
 
+def is_one_city(at: Index) -> bool:
+    return len(at) == 1 and isinstance(at[0], int)
+
+
 def outer(x: Array) -> Array:
     product: Array = x[..., None] * x[..., None, :]
     return product
@@ -64,8 +69,14 @@ class Tallies:
     def add(self, at: Index, x: Array, reward: Array, square: Array | None = None) -> None:
         """Add one observation where `at` picks one arm in every city; x (..., d), reward (...). `square` is
         x x' where it is known already."""
-        self.gram[at] += outer(x) if square is None else square
-        self.response[at] += reward[..., None] * x
+        square = outer(x) if square is None else square
+        if is_one_city(at):
+            gram, response = self.gram[at], self.response[at]  # views: nothing to be put back
+            gram += square
+            response += float(reward) * x
+        else:
+            self.gram[at] += square
+            self.response[at] += reward[..., None] * x
         self.squares[at] += reward * reward
         self.count[at] += 1.0
 
@@ -124,6 +135,9 @@ class Ridge(Tallies):
     def learn(self, at: Index, x: Array, reward: Array, square: Array | None = None) -> None:
         """Add one observation and follow it with the inverse and theta."""
         self.add(at, x, reward, square)
+        if is_one_city(at):
+            self._follow_one(at, x)
+            return
         inverse = self.inverse[at]
         gain = np.matvec(inverse, x)
         reach = np.vecdot(x, gain)
@@ -133,6 +147,18 @@ class Ridge(Tallies):
             inverse[due] = inverse_of_positive_definite(self.gram[at][due])
         self.inverse[at] = inverse
         self.theta[at] = np.matvec(inverse, self.response[at])
+
+    def _follow_one(self, at: Index, x: Array) -> None:
+        """The same for one city, in place and by plain products: numpy takes most of its time to begin."""
+        inverse: Array = self.inverse[at]
+        gain = inverse.dot(x)
+        reach = float(x.dot(gain))
+        if self.count[at] % REFRESH_EVERY == 0 or reach > REFRESH_BEYOND:
+            inverse[:] = inverse_of_positive_definite(self.gram[at])
+        else:
+            gain /= sqrt(1.0 + reach)
+            inverse -= outer(gain)
+        inverse.dot(self.response[at], self.theta[at])
 
     def restore(self, state: dict[str, Array]) -> None:
         super().restore(state)
