@@ -16,6 +16,8 @@ from service.settings import Settings
 from service.store.operations import Decided, KeepDecisions, Occasion
 
 Name = tuple[str | None, str | None]  # decision_id, subject
+UNNAMED: Name = (None, None)
+NOBODY: frozenset[str] = frozenset()
 
 
 class Quote(NamedTuple):
@@ -63,8 +65,8 @@ class Decider:
             return [one for quote in quotes for one in self.decide_all([quote], standing)]
         parts, at = [], 0
         for quote in quotes:
-            named = frozenset(id_ for id_, _ in quote.names if id_ is not None)
-            parts.append(KeepDecisions(rows[at : at + quote.size], named))
+            ids = [id_ for id_, _ in quote.names if id_ is not None]
+            parts.append(KeepDecisions(rows[at : at + quote.size], frozenset(ids) if ids else NOBODY))
             at += quote.size
         return parts
 

@@ -14,7 +14,7 @@ from msgspec.structs import astuple
 
 from service import wire
 from service.core.features import Feature, FeatureSpace
-from service.deciding import Name, Quote
+from service.deciding import UNNAMED, Name, Quote
 from service.errors import UnreadableBody
 from service.problems import parsed
 
@@ -29,13 +29,17 @@ class PriceReader:
         self._most_items = most_items
         request = _request(space)
         batch = msgspec.defstruct("Batch", [("requests", list[request])], forbid_unknown_fields=True)  # type: ignore[valid-type]
+        self._pack = struct.Struct(f"{len(space.shared) + len(space.local)}d").pack
         self._one = msgspec.json.Decoder(request)
         self._many = msgspec.json.Decoder(batch)
 
     def one(self, body: bytes) -> Quote:
         asked = _decoded(self._one, body)
-        quote = None if asked is None else self._quote([asked])
-        return quote or self._quote_by_models([parsed(wire.PriceRequest, body)])
+        if asked is not None:
+            name = (asked.decision_id, asked.subject)
+            if name == UNNAMED or _is_well_formed(name):
+                return Quote([name], self._pack(*astuple(asked.shared), *astuple(asked.local)))
+        return self._quote_by_models([parsed(wire.PriceRequest, body)])
 
     def many(self, body: bytes) -> Quote:
         batch = _decoded(self._many, body)

@@ -61,16 +61,16 @@ def _score(suite: Suite, rng: np.random.Generator, repetitions: int) -> None:
     small, large = (trained("netpool", shape, rng) for shape in (Shape(10, 10, 10), Shape(50, 100, 100)))
     x, wide = rng.normal(size=20) / 5, rng.normal(size=200) / 15
     rows = rng.normal(size=(100, 20)) / 5
-    ready = {each: (each.pooled.theta.copy(), each.pooled.inverse.copy()) for each in (small, large)}  # type: ignore[attr-defined]
+    ready = small.pooled.theta.copy(), small.pooled.inverse.copy()  # type: ignore[attr-defined]
     times = race(
         {
             "score": lambda: small.score(x),
             "score and choose": lambda: choose(small.score(x)),
             "100 at once": lambda: small.score(rows),
-            "products": products(*ready[small], x),
-            "expression": expression(*ready[small], x),
+            "products": products(*ready, x),
+            "expression": expression(*ready, x),
             "score, large": lambda: large.score(wide),
-            "one product, large": one_product(ready[large][1], wide),
+            "one product, large": one_product(large.pooled.inverse, wide),  # type: ignore[attr-defined]
         },
         repetitions=repetitions,
     )
