@@ -56,7 +56,7 @@ class Decider:
     ) -> Sequence[KeepDecisions | PricemeshError]:
         """One score costs little less than many. A context that cannot be used is a fault of its quote."""
         try:
-            contexts = self._space.rows(b"".join([quote.contexts for quote in quotes]))
+            contexts = self.contexts(quotes)
             names = [name for quote in quotes for name in quote.names]
             rows = self._decide(contexts, names, standing)
         except InvalidContext as fault:
@@ -69,6 +69,10 @@ class Decider:
             parts.append(KeepDecisions(rows[at : at + quote.size], frozenset(ids) if ids else NOBODY))
             at += quote.size
         return parts
+
+    def contexts(self, quotes: Sequence[Quote]) -> Array:
+        """All of them, (m, d), each within its bounds."""
+        return self._space.rows(b"".join([quote.contexts for quote in quotes]))
 
     def _decide(self, contexts: Array, names: Sequence[Name], standing: Standing) -> list[Decided]:
         """Contexts (m, d)."""

@@ -139,6 +139,7 @@ class Pricing:
     async def _quote_subjects(self, quote: Quote) -> Sequence[Decided]:
         """A subject's price is a step from its last one: what is needed for it is fetched first, and they
         are decided in the order they came."""
+        self._decider.contexts([quote])  # refused, if it is, before anything is fetched
         await self._rails.recall(quote.names)
         deciding = self._decide_all([quote])[0]
         if isinstance(deciding, PricemeshError):

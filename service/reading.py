@@ -7,6 +7,7 @@ which say all that is wrong; a test holds both to the same rules.
 import re
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -27,11 +28,12 @@ class PriceReader:
     def __init__(self, space: FeatureSpace, most_items: int) -> None:
         self._space = space
         self._most_items = most_items
-        request = _request(space)
-        batch = msgspec.defstruct("Batch", [("requests", list[request])], forbid_unknown_fields=True)  # type: ignore[valid-type]
         self._pack = struct.Struct(f"{len(space.shared) + len(space.local)}d").pack
-        self._one = msgspec.json.Decoder(request)
-        self._many = msgspec.json.Decoder(batch)
+        self._one = self._many = None
+        with suppress(ValueError):  # a name that has to be escaped in JSON: such a city does without
+            request = _request(space)
+            batch = msgspec.defstruct("Batch", [("requests", list[request])], forbid_unknown_fields=True)  # type: ignore[valid-type]
+            self._one, self._many = msgspec.json.Decoder(request), msgspec.json.Decoder(batch)
 
     def one(self, body: bytes) -> Quote:
         asked = _decoded(self._one, body)
@@ -77,7 +79,7 @@ def _names(requests: Sequence[Any]) -> list[Name]:
 
 def _decoded(decoder: Any, body: bytes) -> Any:
     try:
-        return decoder.decode(body)
+        return decoder.decode(body) if decoder is not None else None
     except _REFUSED:
         return None
 

@@ -16,7 +16,7 @@ from service.core.arrays import Array, Ints
 
 # A rank-one update of the inverse adds rounding error, the more the further the context reaches beyond
 # all seen before (x'W^-1 x). The inverse is recomputed from W after so many of an arm's updates, and at
-# once when a context reaches far.
+# once when a context reaches far, or rounding has let it reach less far than nowhere.
 REFRESH_EVERY = 128
 REFRESH_BEYOND = 100.0
 
@@ -141,8 +141,8 @@ class Ridge(Tallies):
         inverse = self.inverse[at]
         gain = np.matvec(inverse, x)
         reach = np.vecdot(x, gain)
-        inverse = inverse - outer(gain / np.sqrt(1.0 + reach)[..., None])
-        due = (self.count[at] % REFRESH_EVERY == 0) | (reach > REFRESH_BEYOND)
+        inverse = inverse - outer(gain / np.sqrt(1.0 + np.maximum(reach, 0.0))[..., None])
+        due = (self.count[at] % REFRESH_EVERY == 0) | ~((reach >= 0.0) & (reach <= REFRESH_BEYOND))
         if np.count_nonzero(due):
             inverse[due] = inverse_of_positive_definite(self.gram[at][due])
         self.inverse[at] = inverse
@@ -153,7 +153,7 @@ class Ridge(Tallies):
         inverse: Array = self.inverse[at]
         gain = inverse.dot(x)
         reach = float(x.dot(gain))
-        if self.count[at] % REFRESH_EVERY == 0 or reach > REFRESH_BEYOND:
+        if self.count[at] % REFRESH_EVERY == 0 or not 0.0 <= reach <= REFRESH_BEYOND:
             inverse[:] = inverse_of_positive_definite(self.gram[at])
         else:
             gain /= sqrt(1.0 + reach)

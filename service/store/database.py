@@ -6,7 +6,9 @@ Only `commit` writes, all or nothing, on the one connection that owns the databa
 import fcntl
 import hashlib
 import json
+import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +28,6 @@ from service.errors import (
     StorageUnavailable,
 )
 from service.store import schema
-from service.store.checkpoints import Checkpoints
 from service.store.engines import postgres_engine, sqlite_engine
 from service.store.faults import reason
 from service.store.operations import KeepDecisions, KeepFeedback, Lesson, Operation
@@ -34,7 +35,10 @@ from service.store.reads import Reader, lessons_since
 from service.store.tables import city, controls, dropped, learner, letters, mesh, peers, trusted
 from service.store.writes import carry_out
 
+CHECKPOINT_SECONDS = 0.1
 MOST_IN_DOUBT = 10_000  # more lessons than one commit can hold
+
+log = logging.getLogger("pricemesh")
 
 
 class Found(NamedTuple):
@@ -73,7 +77,7 @@ class Database:
         self.engine = sqlite_engine(self._url) if self.is_sqlite else postgres_engine(self._url)
         self.reader = Reader(self.engine)
         self._connection: Connection | None = None
-        self._checkpoints: Checkpoints | None = None
+        self._checkpointed_at = 0.0
         self._version = 0
         self._in_doubt = False  # a commit failed, and may yet have happened
         self._unlearned: list[Lesson] = []  # what then turned out to have happened
@@ -96,8 +100,6 @@ class Database:
         except BaseException:
             self.close()
             raise
-        if self.is_sqlite:
-            self._checkpoints = Checkpoints(self.engine)
         return kept
 
     def lessons(self, version: int) -> Iterator[list[Lesson]]:
@@ -207,9 +209,6 @@ class Database:
         )
 
     def close(self) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.close()
-            self._checkpoints = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -238,12 +237,24 @@ class Database:
             raise StorageUnavailable(f"the database refused: {reason(fault)}") from None
         except SQLAlchemyError as fault:
             raise StorageUnavailable(f"the database failed: {reason(fault)}") from None
-        if self._checkpoints is not None:
-            self._checkpoints.written()
         self._version = version
         self._in_doubt = False
         recovered, self._unlearned = self._unlearned, []
         return Committed(results, recovered)
+
+    def tidy(self) -> None:
+        """To be called when those who waited for a commit have been told: SQLite's log is moved into the
+        database a little at a time. Left to itself it does that within a commit, seldom and for long. By
+        the connection that writes, so that no commit can come between."""
+        now = time.monotonic()
+        if not self.is_sqlite or now - self._checkpointed_at < CHECKPOINT_SECONDS:
+            return
+        self._checkpointed_at = now
+        try:
+            with self._own().begin() as transaction:
+                transaction.connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)").all()
+        except SQLAlchemyError as fault:  # a full disk, for one: the next commit says so
+            log.debug("the log was not moved", extra={"fault": str(fault)})
 
     @contextmanager
     def _transaction(self, connection: Connection, operations: Sequence[Operation]) -> Iterator[None]:

@@ -6,21 +6,20 @@ interpreter anew. A statement takes any number of rows.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from itertools import chain, groupby
-from operator import attrgetter
+from itertools import accumulate, chain
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Column, Connection, String
 from sqlalchemy.dialects import postgresql
 
-from service.store.operations import COLUMNS, OWN_COLUMNS, Decided
+from service.store.operations import COLUMNS, OWN_COLUMNS, Decided, Occasion
 from service.store.tables import decisions, feedback
 
 ROWS_IN_A_STATEMENT = 100  # SQLite: the driver keeps about as many statements ready
 
 FeedbackRow = tuple[int, float, float, int | None]  # as FEEDBACK_COLUMNS
 FEEDBACK_COLUMNS = ("decision", "reward", "received_at", "version")
-MOSTLY_ALIKE = ("subject", "limited_by")  # in decisions made at once
+MOSTLY_ALIKE = ("subject", "limited_by", *Occasion._fields)  # in the decisions of a commit
 _POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 _ANSWERED = """
@@ -32,13 +31,13 @@ _DECIDED = f"SELECT {', '.join(COLUMNS)} FROM decisions WHERE id "
 
 
 def insert_decisions(connection: Connection, rows: Sequence[Decided]) -> None:
-    for occasion, group in groupby(rows, attrgetter("occasion")):
-        common: dict[str, Any] = occasion._asdict()
-        own = dict(zip(OWN_COLUMNS, zip(*group, strict=True), strict=False))
-        for name in MOSTLY_ALIKE:
-            if len(set(own[name])) == 1:
-                common[name] = own.pop(name)[0]
-        _insert(connection, "decisions", common, own)
+    if not rows:
+        return
+    *columns, occasions = zip(*rows, strict=True)
+    own: dict[str, Sequence[Any]] = dict(zip(OWN_COLUMNS, columns, strict=True))
+    own |= zip(Occasion._fields, zip(*occasions, strict=True), strict=True)
+    common = {name: own.pop(name)[0] for name in MOSTLY_ALIKE if len(set(own[name])) == 1}
+    _insert(connection, "decisions", common, own)
 
 
 def insert_feedback(connection: Connection, rows: Sequence[FeedbackRow], *, by_default: bool) -> None:
@@ -101,12 +100,14 @@ def _values_statement(table: str, common: tuple[str, ...], own: tuple[str, ...],
 def _insert_arrays(
     connection: Connection, table: str, common: dict[str, Any], own: Mapping[str, Sequence[Any]]
 ) -> None:
-    """Every column is one array in Postgres' own notation, which is faster to write here than by the driver;
-    bytes are one string, cut there into equal parts."""
+    """One statement. Every column is one array in Postgres' own notation, which is faster to write here than
+    by the driver; bytes are one string, cut there."""
     given = common.copy()
     for name, values in own.items():
         if name == "vectors":
-            given[name], given["width"] = b"".join(values), len(values[0])
+            lengths = [len(value) for value in values]
+            given[name] = b"".join(values)
+            given["length"], given["start"] = _array(lengths), _array(accumulate(lengths[:-1], initial=1))
         else:
             given[name] = _array(values)
     connection.exec_driver_sql(_arrays_statement(table, tuple(common), tuple(own)), given)
@@ -115,16 +116,22 @@ def _insert_arrays(
 @cache
 def _arrays_statement(table: str, common: tuple[str, ...], own: tuple[str, ...]) -> str:
     kinds = {"decisions": decisions, "feedback": feedback}[table].c
-    types = {name: str(kinds[name].type.compile(_POSTGRES)) for name in common + own}
+    types = {name: _kind(kinds[name]) for name in common + own}
     read = [f"%({name})s::{types[name]}" for name in common]
-    cut = "substring(%(vectors)b FROM 1 + (place::INT - 1) * %(width)s::INT FOR %(width)s::INT)"
-    read += [cut if name == "vectors" else name for name in own]
-    arrays = [name for name in own if name != "vectors"]
-    lists = ", ".join(f"%({name})s::{types[name]}[]" for name in arrays)
+    read += ["substring(%(vectors)b FROM start FOR length)" if name == "vectors" else name for name in own]
+    arrays = {name: types[name] for name in own if name != "vectors"}
+    if "vectors" in own:
+        arrays |= {"start": "INT", "length": "INT"}
+    lists = ", ".join(f"%({name})s::{type_}[]" for name, type_ in arrays.items())
     return (
         f"INSERT INTO {table} ({', '.join(common + own)}) SELECT {', '.join(read)} "
         f"FROM unnest({lists}) WITH ORDINALITY AS given({', '.join(arrays)}, place) ORDER BY place"
     )
+
+
+def _kind(column: Column[Any]) -> str:
+    """Text as long as it is: cast to a column's length it would be cut, where it ought to be refused."""
+    return "TEXT" if isinstance(column.type, String) else str(column.type.compile(_POSTGRES))
 
 
 def _array(values: Iterable[Any]) -> str:

@@ -110,7 +110,10 @@ class Writer:
         if not isinstance(outcome, Committed):
             return [_as_ours(outcome)] * len(group.operations)
         self._observed(group.size, seconds)
-        self._committed(group.operations, outcome)
+        try:
+            self._committed(group.operations, outcome)
+        except Exception:  # a fault of our own: what is durable is durable, and the writer must go on
+            log.exception("unforeseen, after a commit")
         return outcome.results
 
     def _begin(self) -> _Group | None:
@@ -165,6 +168,7 @@ class Writer:
             except Exception as fault:
                 outcome = fault
             self._loop.call_soon_threadsafe(group.outcome.set_result, (outcome, perf_counter() - started))
+            self._database.tidy()
 
 
 def _as_ours(fault: Exception) -> StorageUnavailable:

@@ -1,12 +1,20 @@
+from typing import Any
+
 import numpy as np
+import pytest
 
 from service.core.ridge import Ridge, inverse_of_positive_definite
 
+ONE_CITY, AS_IN_A_BATCH = 0, np.array(0)  # the arm as an integer takes a shorter way
+either_way = pytest.mark.parametrize("arm", [ONE_CITY, AS_IN_A_BATCH])
 
-def test_two_observations_by_hand() -> None:
+
+@either_way
+def test_two_observations_by_hand(arm: Any) -> None:
     ridge = Ridge.fresh((), arms=2, dim=2, ridge=1.0)
-    ridge.learn((np.array(1),), np.array([1.0, 0.0]), np.array(3.0))
-    ridge.learn((np.array(1),), np.array([1.0, 1.0]), np.array(1.0))
+    at = (arm + 1,)
+    ridge.learn(at, np.array([1.0, 0.0]), np.array(3.0))
+    ridge.learn(at, np.array([1.0, 1.0]), np.array(1.0))
     # W = I + [1 0]'[1 0] + [1 1]'[1 1] = [[3, 1], [1, 2]], b = [4, 1], W^-1 = [[2, -1], [-1, 3]] / 5
     np.testing.assert_allclose(ridge.gram[1], [[3, 1], [1, 2]], rtol=1e-15)
     np.testing.assert_allclose(ridge.inverse[1], np.array([[2, -1], [-1, 3]]) / 5, rtol=1e-14)
@@ -23,10 +31,9 @@ def test_the_inverse_does_not_drift_in_100_000_correlated_updates() -> None:
     mixing = rng.normal(size=(dim, 5)) @ rng.normal(size=(5, dim)) + 0.01 * rng.normal(size=(dim, dim))
     contexts = rng.normal(size=(100_000, dim)) @ mixing.T
     contexts /= np.maximum(1.0, np.linalg.norm(contexts, axis=1, keepdims=True))
-    at = (np.array(0),)
     worst = 0.0
     for index, x in enumerate(contexts):
-        ridge.learn(at, x, np.array(0.5))
+        ridge.learn((ONE_CITY,), x, np.array(0.5))
         if index % 997 == 0 or index >= 99_872:
             residual = ridge.gram[0] @ ridge.inverse[0] - np.eye(dim)
             worst = max(worst, float(np.abs(residual).sum(axis=1).max()))
@@ -48,7 +55,7 @@ def test_a_batch_learns_as_its_members_would_alone() -> None:
         batch.learn((*rows, arm), x, reward)
         for s in range(2):
             for i in range(3):
-                alone[s][i].learn((arm[s, i],), x[s, i], np.array(reward[s, i]))
+                alone[s][i].learn((int(arm[s, i]),), x[s, i], np.array(reward[s, i]))
     for s in range(2):
         for i in range(3):
             np.testing.assert_allclose(batch.inverse[s, i], alone[s][i].inverse, rtol=1e-12, atol=1e-15)
@@ -65,16 +72,36 @@ def test_the_inverse_of_a_matrix_is_exactly_symmetric() -> None:
     np.testing.assert_allclose(inverse, np.linalg.inv(matrix), rtol=1e-10, atol=1e-13)
 
 
-def test_features_in_large_units_do_not_spoil_the_inverse() -> None:
+@either_way
+def test_features_in_large_units_do_not_spoil_the_inverse(arm: Any) -> None:
     """One feature near 1000: without a fresh inverse at the first far-reaching context it would be 6e-8."""
     rng = np.random.default_rng(0)
     ridge = Ridge.fresh((), arms=1, dim=5, ridge=1.0)
     worst = 0.0
     for _ in range(120):
-        ridge.learn((np.array(0),), np.concatenate([[1000.0], rng.normal(size=4)]), np.array(1.0))
+        ridge.learn((arm,), np.concatenate([[1000.0], rng.normal(size=4)]), np.array(1.0))
         residual = ridge.gram[0] @ ridge.inverse[0] - np.eye(5)
         worst = max(worst, float(np.abs(residual).sum(axis=1).max()))
     assert worst <= 1e-9
+
+
+@either_way
+def test_long_parallel_contexts_and_a_tiny_ridge_leave_finite_numbers(arm: Any) -> None:
+    """Rounding makes x'W^-1 x negative here; followed blindly, soon below -1, where there is no root."""
+    below_zero = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        ridge = Ridge.fresh((), arms=1, dim=10, ridge=1e-6)
+        direction = rng.normal(size=10)
+        direction *= 2.5e5 / np.linalg.norm(direction)
+        for _ in range(30):
+            along = rng.random() < 0.7
+            x = direction * rng.uniform(0.1, 1) if along else rng.normal(size=10) * 10 ** rng.uniform(-4, 4)
+            below_zero += x.dot(ridge.inverse[0].dot(x)) < 0
+            ridge.learn((arm,), x, np.array(1.0))
+            assert np.isfinite(ridge.inverse).all()
+            assert np.isfinite(ridge.theta).all()
+    assert below_zero > 0, "the contexts were meant to be worse"
 
 
 def test_a_matrix_that_rounding_made_singular_still_gets_an_inverse() -> None:

@@ -131,3 +131,9 @@ def test_bytes_that_are_no_text_are_refused_by_the_models() -> None:
     ):
         with pytest.raises(UnreadableBody):
             reader.one(body)
+
+
+def test_a_city_with_names_that_json_escapes_is_read_by_the_models() -> None:
+    space = FeatureSpace((Feature('5" pipe'), Feature("a\\b")))
+    quote = PriceReader(space, MOST).one(rb'{"shared":{"5\" pipe":2,"a\\b":3}}')
+    assert space.rows(quote.contexts).tolist() == [[2.0, 3.0]]
