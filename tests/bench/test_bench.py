@@ -47,7 +47,7 @@ def test_contenders_are_timed_in_turn_equally_often() -> None:
     contenders = {name: lambda name=name: calls.append(name) for name in ("a", "b")}
     times = race(contenders, repetitions=3, slice_seconds=0.0)
     assert {name: len(seconds) for name, seconds in times.items()} == {"a": 3, "b": 3}
-    assert calls[4:] == ["a", "b"] * 3
+    assert calls[4:] == ["a", "a", "b", "b"] * 3  # once unwatched, once timed
 
 
 def test_json_has_every_ratio_with_all_its_repetitions() -> None:
