@@ -41,6 +41,7 @@ def http(*, quick: bool, say: Say) -> Suite:
     suite = Suite("http", f"Over HTTP: K=10 c=s=10, {CONNECTIONS} connections, rates unless said otherwise")
     if cores().server is None:
         suite.notes.append("server and load share a core here: the figures say little")
+    latency = half_load(quick=quick, say=say)  # first, while the disk has nothing else to do
     repetitions, seconds = (2, 1.0) if quick else (5, 2.0)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pricemesh-bench-")))
@@ -53,7 +54,7 @@ def http(*, quick: bool, say: Say) -> Suite:
         except MissingExtra as fault:
             suite.notes.append(f"Postgres left out: {fault}")
         _say(suite, _measure(servers, folder, repetitions, seconds, say))
-    half_load(suite, quick=quick, say=say)  # once Postgres has ended: it goes on writing for a while
+    suite.ratios += latency
     return suite
 
 

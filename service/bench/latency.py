@@ -24,7 +24,7 @@ from service.bench.load import (
     requests,
     served,
 )
-from service.bench.ratios import Say, Suite, ratio
+from service.bench.ratios import Ratio, Say, ratio
 
 CONNECTIONS = 64
 MEMORY = Path("/dev/shm")
@@ -33,7 +33,7 @@ DISK = "the disk alone, 16 KB written and synced"
 LOG_BYTES = 4000 * 4096
 
 
-def half_load(suite: Suite, *, quick: bool, say: Say) -> None:
+def half_load(*, quick: bool, say: Say) -> list[Ratio]:
     repetitions, seconds = (2, 2.0) if quick else (5, 3.0)
     found: dict[str, list[tuple[float, float]]] = {}
     shares: dict[str, list[float]] = {}
@@ -59,13 +59,15 @@ def half_load(suite: Suite, *, quick: bool, say: Say) -> None:
             found.setdefault("the disk alone, 16 KB written and synced", []).append(
                 _disk(folder, seconds / 2)
             )
+    ratios = []
     for name, pairs in found.items():
         p99, p50 = zip(*pairs, strict=True)
         said = f"{median(p99) * 1e3:.2f} ms"
         if name in shares:
             said += f" at {median(shares[name]):.0%} of capacity"
         wanted = "≤ 3" if name == "/price, SQLite" else ""
-        suite.ratios.append(ratio(f"p99 of {name}", p99, "its p50", p50, measured=said, wanted=wanted))
+        ratios.append(ratio(f"p99 of {name}", p99, "its p50", p50, measured=said, wanted=wanted))
+    return ratios
 
 
 def _city(folder: Path, place: Path) -> AbstractContextManager[Server]:

@@ -6,9 +6,7 @@ Only `commit` writes, all or nothing, on the one connection that owns the databa
 import fcntl
 import hashlib
 import json
-import logging
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,10 +33,7 @@ from service.store.reads import Reader, lessons_since
 from service.store.tables import city, controls, dropped, learner, letters, mesh, peers, trusted
 from service.store.writes import carry_out
 
-CHECKPOINT_SECONDS = 0.1
 MOST_IN_DOUBT = 10_000  # more lessons than one commit can hold
-
-log = logging.getLogger("pricemesh")
 
 
 class Found(NamedTuple):
@@ -77,7 +72,6 @@ class Database:
         self.engine = sqlite_engine(self._url) if self.is_sqlite else postgres_engine(self._url)
         self.reader = Reader(self.engine)
         self._connection: Connection | None = None
-        self._checkpointed_at = 0.0
         self._version = 0
         self._in_doubt = False  # a commit failed, and may yet have happened
         self._unlearned: list[Lesson] = []  # what then turned out to have happened
@@ -241,20 +235,6 @@ class Database:
         self._in_doubt = False
         recovered, self._unlearned = self._unlearned, []
         return Committed(results, recovered)
-
-    def tidy(self) -> None:
-        """To be called when those who waited for a commit have been told: SQLite's log is moved into the
-        database a little at a time. Left to itself it does that within a commit, seldom and for long. By
-        the connection that writes, so that no commit can come between."""
-        now = time.monotonic()
-        if not self.is_sqlite or now - self._checkpointed_at < CHECKPOINT_SECONDS:
-            return
-        self._checkpointed_at = now
-        try:
-            with self._own().begin() as transaction:
-                transaction.connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)").all()
-        except SQLAlchemyError as fault:  # a full disk, for one: the next commit says so
-            log.debug("the log was not moved", extra={"fault": str(fault)})
 
     @contextmanager
     def _transaction(self, connection: Connection, operations: Sequence[Operation]) -> Iterator[None]:

@@ -4,6 +4,10 @@ from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event
 
+# After so many, SQLite moves its log into the database, within a commit: done seldom it takes long, and callers
+# wait.
+LOG_PAGES = 400
+
 
 def sqlite_engine(url: URL) -> Engine:
     engine = create_engine(url)
@@ -18,7 +22,7 @@ def _durable(connection: Any, _record: Any) -> None:
         "synchronous=FULL",
         "busy_timeout=5000",
         "foreign_keys=ON",
-        "wal_autocheckpoint=4000",
+        f"wal_autocheckpoint={LOG_PAGES}",
     ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()

@@ -168,7 +168,6 @@ class Writer:
             except Exception as fault:
                 outcome = fault
             self._loop.call_soon_threadsafe(group.outcome.set_result, (outcome, perf_counter() - started))
-            self._database.tidy()
 
 
 def _as_ours(fault: Exception) -> StorageUnavailable:

@@ -1,11 +1,10 @@
 """What happens to the database when things go wrong, and when its schema moves."""
 
 import asyncio
-import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -244,22 +243,6 @@ def test_postgres_never_reads_a_table_whole_to_find_a_row(postgres: Postgres) ->
     engine.dispose()
     assert by_index >= 120
     assert in_passing == 0
-
-
-def test_sqlite_moves_its_log_into_the_file_when_a_commit_has_been_told(tmp_path: Path) -> None:
-    """Long before the log is so large that SQLite does it within a commit."""
-    city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
-    alone, deadline, made, moved = tmp_path / "alone.db", time.monotonic() + 10, 0, 0
-    while moved < 3 and time.monotonic() < deadline:
-        city.price()
-        made += 1
-        time.sleep(0.12)
-        alone.write_bytes((tmp_path / "city.db").read_bytes())
-        file = closing(sqlite3.connect(f"file:{alone}?immutable=1", uri=True))
-        with file as connection, suppress(sqlite3.Error):
-            moved = connection.execute("SELECT count(*) FROM decisions").fetchone()[0]
-    assert 3 <= moved <= made < 10
-    city.stop()
 
 
 def test_a_fault_in_learning_leaves_a_city_that_goes_on(
