@@ -26,13 +26,14 @@ from service.errors import (
     StorageUnavailable,
 )
 from service.store import schema
-from service.store.engines import postgres_engine, sqlite_engine
+from service.store.engines import LONG_LOG, SHORT_LOG, postgres_engine, sqlite_engine
 from service.store.faults import reason
 from service.store.operations import KeepDecisions, KeepFeedback, Lesson, Operation
 from service.store.reads import Reader, lessons_since
 from service.store.tables import city, controls, dropped, learner, letters, mesh, peers, trusted
 from service.store.writes import carry_out
 
+LARGE_COMMIT = 500  # rows, by which SQLite's log is kept short or long
 MOST_IN_DOUBT = 10_000  # more lessons than one commit can hold
 
 
@@ -72,6 +73,7 @@ class Database:
         self.engine = sqlite_engine(self._url) if self.is_sqlite else postgres_engine(self._url)
         self.reader = Reader(self.engine)
         self._connection: Connection | None = None
+        self._log_pages = SHORT_LOG
         self._version = 0
         self._in_doubt = False  # a commit failed, and may yet have happened
         self._unlearned: list[Lesson] = []  # what then turned out to have happened
@@ -133,6 +135,7 @@ class Database:
             self._connection.close()
             self._connection = None
         connection = self.engine.connect()
+        self._log_pages = SHORT_LOG
         if not self.is_sqlite:
             digest = hashlib.sha256(f"pricemesh:{self._name}".encode()).digest()
             key = int.from_bytes(digest[:8], "big", signed=True)
@@ -221,6 +224,7 @@ class Database:
             if self._in_doubt:
                 self._recover(connection)
             self._in_doubt = True
+            self._suit_the_log(connection, operations)
             with self._transaction(connection, operations):
                 results, version = carry_out(connection, operations, self._version)
         except OperationalError as fault:
@@ -235,6 +239,13 @@ class Database:
         self._in_doubt = False
         recovered, self._unlearned = self._unlearned, []
         return Committed(results, recovered)
+
+    def _suit_the_log(self, connection: Connection, operations: Sequence[Operation]) -> None:
+        pages = LONG_LOG if sum(operation.size for operation in operations) >= LARGE_COMMIT else SHORT_LOG
+        if self.is_sqlite and pages != self._log_pages:
+            with connection.begin():
+                connection.exec_driver_sql(f"PRAGMA wal_autocheckpoint={pages}").all()
+            self._log_pages = pages
 
     @contextmanager
     def _transaction(self, connection: Connection, operations: Sequence[Operation]) -> Iterator[None]:

@@ -4,9 +4,10 @@ from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event
 
-# After so many, SQLite moves its log into the database, within a commit: done seldom it takes long, and callers
-# wait.
-LOG_PAGES = 400
+# After so many, SQLite moves its log into the database, within a commit. Done seldom, it takes long, and
+# callers who ask for one price each wait; done often, it slows batches, whose commits are as large as a short
+# log.
+SHORT_LOG, LONG_LOG = 400, 4000
 
 
 def sqlite_engine(url: URL) -> Engine:
@@ -22,7 +23,7 @@ def _durable(connection: Any, _record: Any) -> None:
         "synchronous=FULL",
         "busy_timeout=5000",
         "foreign_keys=ON",
-        f"wal_autocheckpoint={LOG_PAGES}",
+        f"wal_autocheckpoint={SHORT_LOG}",
     ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
