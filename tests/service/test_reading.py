@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from service import wire
+from service.answers import Decision, Decisions
 from service.core.features import Feature, FeatureSpace
 from service.deciding import Quote
 from service.errors import InvalidContext, UnreadableBody
@@ -137,3 +138,8 @@ def test_a_city_with_names_that_json_escapes_is_read_by_the_models() -> None:
     space = FeatureSpace((Feature('5" pipe'), Feature("a\\b")))
     quote = PriceReader(space, MOST).one(rb'{"shared":{"5\" pipe":2,"a\\b":3}}')
     assert space.rows(quote.contexts).tolist() == [[2.0, 3.0]]
+
+
+def test_an_answer_has_the_fields_of_its_model() -> None:
+    assert list(Decision.__struct_fields__) == list(wire.Decision.model_fields)
+    assert list(Decisions.__struct_fields__) == list(wire.DecisionBatch.model_fields)
