@@ -105,7 +105,7 @@ class Answers:
         peers = row.occasion.told_by.split(",") if row.occasion.told_by else []
         estimates, radii = parts.reshape(2, -1).tolist() if peers else ([], [])
         own = {
-            "origin": self._settings.city,
+            "origin": self._city,
             "estimate": short.estimate - sum(estimates),
             "radius": short.radius - sum(radii),
         }

@@ -48,9 +48,9 @@ class PriceReader:
         quote = self._quote(batch.requests) if batch is not None and batch.requests else None
         if quote is None:
             requests = parsed(wire.PriceBatch, body).requests
-            refuse_beyond(self._most_items, len(requests), "requests")
+            refuse_too_many(self._most_items, len(requests), "requests")
             return self._quote_by_models(requests)
-        refuse_beyond(self._most_items, quote.size, "requests")
+        refuse_too_many(self._most_items, quote.size, "requests")
         return quote
 
     def _quote(self, requests: Sequence[Any]) -> Quote | None:
@@ -68,7 +68,7 @@ class PriceReader:
         return Quote(_names(requests), vectors.tobytes())
 
 
-def refuse_beyond(most: int, size: int, field: str) -> None:
+def refuse_too_many(most: int, size: int, field: str) -> None:
     if size > most:
         raise UnreadableBody([(field, f"at most {most} in one call, not {size}")])
 

@@ -18,7 +18,7 @@ from service.answers import Answers, Decision, Decisions, feedback_fault, feedba
 from service.errors import BodyTooLarge, UnreadableBody, WrongMethod
 from service.pricing import Pricing
 from service.problems import parsed
-from service.reading import PriceReader, refuse_beyond
+from service.reading import PriceReader, refuse_too_many
 from service.store.operations import Decided, FeedbackResult
 from service.store.writer import Done
 
@@ -135,7 +135,7 @@ class Traffic:
         }
 
     def _tell_many(self, given: wire.FeedbackBatch, done: Done) -> wire.FeedbackBatch:
-        refuse_beyond(self._most_items, len(given.items), "items")
+        refuse_too_many(self._most_items, len(given.items), "items")
         for i, item in enumerate(given.items):
             self._check_reward(item.reward, f"items.{i}.reward")
         self._pricing.feedback([(item.decision_id, item.reward) for item in given.items], done)

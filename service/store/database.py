@@ -241,8 +241,10 @@ class Database:
         return Committed(results, recovered)
 
     def _suit_the_log(self, connection: Connection, operations: Sequence[Operation]) -> None:
-        pages = LONG_LOG if sum(operation.size for operation in operations) >= LARGE_COMMIT else SHORT_LOG
-        if self.is_sqlite and pages != self._log_pages:
+        if not self.is_sqlite:
+            return
+        pages = LONG_LOG if sum([operation.size for operation in operations]) >= LARGE_COMMIT else SHORT_LOG
+        if pages != self._log_pages:
             with connection.begin():
                 connection.exec_driver_sql(f"PRAGMA wal_autocheckpoint={pages}").all()
             self._log_pages = pages
