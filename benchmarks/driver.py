@@ -20,7 +20,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from service.bench.load import (
+from pricemesh.lab.bench.load import (
     Requests,
     Server,
     city,
@@ -32,8 +32,8 @@ from service.bench.load import (
     requests,
     served,
 )
-from service.bench.ratios import spread
-from service.sim.idle import idle_endpoint
+from pricemesh.lab.bench.ratios import spread
+from pricemesh.lab.idle import idle_endpoint
 
 SECONDS, REPETITIONS = 6, 5
 
@@ -47,7 +47,7 @@ def rates(sent: Requests) -> tuple[float, float]:
         with idle_endpoint() as url, httpx.Client() as http:
             os.sched_setaffinity(0, held)
             code = (
-                "from service.cli.drive import own_rate; from service.cli.terminal import run_quickly; "
+                "from pricemesh.cli.drive import own_rate; from pricemesh.cli.terminal import run_quickly; "
                 f"print(run_quickly(own_rate({url!r})))"
             )
             run = subprocess.run(
@@ -63,7 +63,7 @@ def driven_p99(url: str, rate: float) -> float:
     run = subprocess.run(
         pinned(
             [
-                *(sys.executable, "-m", "service", "drive", url, "--rate", f"{rate:.0f}"),
+                *(sys.executable, "-m", "pricemesh", "drive", url, "--rate", f"{rate:.0f}"),
                 *("--seconds", str(SECONDS), "--no-feedback", "--json", "-"),
             ],
             cores().load,

@@ -12,12 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from service.cli.terminal import run_quickly
-from service.signing import new_secret
-from service.sim.demo import CITY_NAMES, CityProcesses, city_settings, free_ports
-from service.sim.drive import Tally, drive
-from service.sim.market import Market
-from service.sim.plan import Delay, Plan
+from pricemesh.city.gossip_secrets import new_secret
+from pricemesh.cli.terminal import run_quickly
+from pricemesh.lab.demo import CITY_NAMES, CityProcesses, city_settings, free_ports
+from pricemesh.lab.drive import Tally, drive
+from pricemesh.lab.market import Market
+from pricemesh.lab.plan import Delay, Plan
 
 CITIES, DECISIONS, SEED = 4, 4000, 1
 CASES = {

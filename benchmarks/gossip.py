@@ -19,8 +19,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from service.bench.latency import MEMORY
-from service.bench.load import (
+from pricemesh.city.settings import Settings
+from pricemesh.lab.bench.latency import MEMORY
+from pricemesh.lab.bench.load import (
     ARMS,
     LOCAL,
     SHARED,
@@ -34,12 +35,11 @@ from service.bench.load import (
     requests,
     served,
 )
-from service.bench.ratios import spread
-from service.settings import Settings
-from service.sim.demo import free_ports
+from pricemesh.lab.bench.ratios import spread
+from pricemesh.lab.demo import free_ports
 from tests.gossip.test_node import ticks_until_all_know
-from tests.service.proxy import Links
-from tests.service.running import RunningCity
+from tests.proxy import Links
+from tests.running import RunningCity
 
 SECRET = "k1:" + "s" * 43
 PEERS, REPETITIONS, SECONDS = 4, 5, 6

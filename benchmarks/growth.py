@@ -17,8 +17,17 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from service.bench.load import Server, city, city_environment, context, fresh_ids, loaded, requests, served
-from service.bench.ratios import spread
+from pricemesh.lab.bench.load import (
+    Server,
+    city,
+    city_environment,
+    context,
+    fresh_ids,
+    loaded,
+    requests,
+    served,
+)
+from pricemesh.lab.bench.ratios import spread
 
 SIZES = {"small": 10_000, "large": 1_000_000}
 STARTS, REPETITIONS, SECONDS = 5, 7, 4

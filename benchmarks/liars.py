@@ -13,10 +13,10 @@ from functools import partial
 
 import numpy as np
 
-from service.core.policies import make_policy
-from service.core.summary import Parts
-from service.sim.mesh import Mesh
-from service.sim.worlds import Linear
+from pricemesh.core.policies import make_policy
+from pricemesh.core.summary import Parts
+from pricemesh.lab.mesh import Mesh
+from pricemesh.lab.worlds import Linear
 
 SEEDS, ROUNDS = range(10), 1000
 CASES = ("without it", "honest", "liar, robust", "liar, equal", "alone")

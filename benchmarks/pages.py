@@ -19,8 +19,17 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from service.bench.load import CONNECTIONS, city, city_environment, context, cores, loaded, requests, served
-from service.bench.ratios import spread
+from pricemesh.lab.bench.load import (
+    CONNECTIONS,
+    city,
+    city_environment,
+    context,
+    cores,
+    loaded,
+    requests,
+    served,
+)
+from pricemesh.lab.bench.ratios import spread
 
 PAGES, REPETITIONS, SECONDS = 20, 9, 4
 

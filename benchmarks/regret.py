@@ -11,11 +11,11 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
-from service.core.arrays import Array
-from service.sim.market import Market
-from service.sim.mesh import Conduct
-from service.sim.simulate import entries, simulate
-from service.sim.worlds import Linear, World
+from pricemesh.core.arrays import Array
+from pricemesh.lab.market import Market
+from pricemesh.lab.mesh import Conduct
+from pricemesh.lab.simulate import entries, simulate
+from pricemesh.lab.worlds import Linear, World
 
 SEEDS = range(20)
 ROUNDS = 1000

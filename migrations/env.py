@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from service.store.tables import metadata
+from pricemesh.store.tables import metadata
 
 connection = context.config.attributes["connection"]
 if connection is None:

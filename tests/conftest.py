@@ -1,8 +1,60 @@
-"""What a run says at its end."""
+"""The same tests on SQLite and on a real Postgres; and what a run says at its end."""
 
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from pricemesh.city.settings import Settings
+from pricemesh.store.database import migrate
 from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT
+from tests.postgres import Postgres
+from tests.running import RunningCity, settings_for
+
+_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of either kind, schema in place."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/city.db"
+    server: Postgres = request.getfixturevalue("postgres")
+    url = server.new_database(f"city{next(_numbers)}")
+    migrate(url, "head", "lisbon")
+    return url
+
+
+@pytest.fixture
+def start(database_url: str) -> Iterator[Callable[..., RunningCity]]:
+    """Start a city on the database with some settings; several one after another if need be."""
+    running: list[RunningCity] = []
+
+    def start_(**sections: Any) -> RunningCity:
+        for city in running:
+            city.stop()
+        running.clear()
+        settings: Settings = settings_for(database_url, **sections)
+        running.append(RunningCity(settings))
+        return running[0]
+
+    yield start_
+    for city in running:
+        city.stop()
+
+
+@pytest.fixture
+def city(start: Callable[..., RunningCity]) -> RunningCity:
+    return start()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

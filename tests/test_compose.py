@@ -10,9 +10,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.settings import load_settings
-from service.sim.market import Market
-from tests.service.running import start_mesh
+from pricemesh.city.settings import load_settings
+from pricemesh.lab.market import Market
+from tests.running import start_mesh
 
 ROOT = Path(__file__).parents[1]
 CITIES = ("lisbon", "porto", "faro", "madrid")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from service.core.arrays import Array
+from pricemesh.core.arrays import Array
 
 
 @dataclass

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.core.policies import Learner, Shape, make_policy
+from pricemesh.core.policies import Learner, Shape, make_policy
 from tests.core.test_told import ARMS, LOCAL, POLICIES, SHARED, summaries, taught
 
 PEERS = ("faro", "porto")

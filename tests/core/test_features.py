@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from service.core.features import Feature, FeatureSpace
-from service.errors import InvalidContext, InvalidParameter
+from pricemesh.core.features import Feature, FeatureSpace
+from pricemesh.errors import InvalidContext, InvalidParameter
 
 space = FeatureSpace((Feature("demand"), Feature("rain", 0, 1)), (Feature("tourists"),))
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.core.policies import Shape, make_policy
-from service.core.summary import Held, Summary, merge
+from pricemesh.core.policies import Shape, make_policy
+from pricemesh.core.summary import Held, Summary, merge
 from tests.core.histories import random_observation
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.core.policies import POLICIES, Learner, Shape, make_policy, parameters
-from service.core.summary import Summary, merge
-from service.errors import BadSummary, InvalidContext, InvalidFeedback, InvalidParameter
+from pricemesh.core.policies import POLICIES, Learner, Shape, make_policy, parameters
+from pricemesh.core.summary import Summary, merge
+from pricemesh.errors import BadSummary, InvalidContext, InvalidFeedback, InvalidParameter
 
 CITY_POLICIES = [name for name in POLICIES if name != "shared"]
 VARIANTS = [

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.core.arrays import Array
-from service.core.policies import Learner, Policy, Shape, make_policy
-from service.core.policies.netpool import NetPool
-from service.core.summary import Held, Summary, merge
+from pricemesh.core.arrays import Array
+from pricemesh.core.policies import Learner, Policy, Shape, make_policy
+from pricemesh.core.policies.netpool import NetPool
+from pricemesh.core.summary import Held, Summary, merge
 from tests.core.histories import History, random_observation
 from tests.core.test_weights import by_loops
 

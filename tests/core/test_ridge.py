@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.core.ridge import Ridge, inverse_of_positive_definite
+from pricemesh.core.ridge import Ridge, inverse_of_positive_definite
 
 ONE_CITY, AS_IN_A_BATCH = 0, np.array(0)  # the arm as an integer takes a shorter way
 either_way = pytest.mark.parametrize("arm", [ONE_CITY, AS_IN_A_BATCH])

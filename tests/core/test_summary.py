@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.summary import Field, Layout, Summary, fingerprint, merge
-from service.errors import BadSummary
+from pricemesh.core.summary import Field, Layout, Summary, fingerprint, merge
+from pricemesh.errors import BadSummary
 
 summaries = st.builds(
     Summary,

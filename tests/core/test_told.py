@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from service.core.policies import Learner, Shape, dump, load, make_policy
-from service.core.summary import Summary
-from service.core.told import MOST_TOLD, THE_OTHERS
-from service.errors import BadSummary
+from pricemesh.core.policies import Learner, Shape, dump, load, make_policy
+from pricemesh.core.summary import Summary
+from pricemesh.core.told import MOST_TOLD, THE_OTHERS
+from pricemesh.errors import BadSummary
 
 POLICIES = ("netpool", "netlinucb", "netsgducb")
 ARMS, SHARED, LOCAL = 3, 4, 2

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from service.core.ucb import Score, choose, score_dense, score_diagonal
-from service.errors import InvalidParameter
+from pricemesh.core.ucb import Score, choose, score_dense, score_diagonal
+from pricemesh.errors import InvalidParameter
 
 
 def test_dense_score_by_hand() -> None:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.weights import Weighting, identity, realigned
-from service.errors import InvalidParameter
+from pricemesh.core.weights import Weighting, identity, realigned
+from pricemesh.errors import InvalidParameter
 
 EVERYONE = slice(None)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
-from service.sim.demo import free_ports
-from tests.service.running import CityProcess
+from pricemesh.lab.demo import free_ports
+from tests.running import CityProcess
 
 NAMES = ("lisbon", "porto", "faro")
 GOSSIP = {"interval_seconds": 0.2, "timeout_seconds": 1.0}

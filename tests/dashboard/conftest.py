@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT, launch_options
 from tests.dashboard.cities import Mesh
-from tests.service.running import CityProcess
+from tests.running import CityProcess
 
 
 @pytest.fixture(scope="module")

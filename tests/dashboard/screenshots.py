@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 from playwright.async_api import Browser, Page, async_playwright
 
-from service.signing import new_secret
-from service.sim.demo import CityProcesses, city_settings, free_ports
-from service.sim.drive import Drive, drive
-from service.sim.market import Market
-from service.sim.plan import Plan
-from service.sim.truth import report
+from pricemesh.city.gossip_secrets import new_secret
+from pricemesh.lab.demo import CityProcesses, city_settings, free_ports
+from pricemesh.lab.drive import Drive, drive
+from pricemesh.lab.market import Market
+from pricemesh.lab.plan import Plan
+from pricemesh.lab.truth import report
 from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT, launch_options
 
 FOLDER = Path("docs/images/dashboard")

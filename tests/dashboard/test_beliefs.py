@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.service.running import CONTEXT, RunningCity, settings_for, start_mesh
+from tests.running import CONTEXT, RunningCity, settings_for, start_mesh
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
-from service.dashboard import feed as feed_module
-from service.dashboard.feed import MOST_QUEUED, Reader
-from service.errors import StorageUnavailable
-from service.keys import Scope, new_key, write_keys
+from pricemesh.dashboard import feed as feed_module
+from pricemesh.dashboard.feed import MOST_QUEUED, Reader
+from pricemesh.errors import StorageUnavailable
+from pricemesh.http.keys import Scope, new_key, write_keys
 from tests.dashboard.cities import wait_until
-from tests.service.running import CONTEXT, CityProcess, RunningCity, settings_for, start_mesh
+from tests.running import CONTEXT, CityProcess, RunningCity, settings_for, start_mesh
 
 Start = Callable[..., RunningCity]
 

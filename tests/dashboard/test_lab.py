@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from service.dashboard.lab import MOST_MARKS, Lab
-from service.wire import CityTruth, Regret
+from pricemesh.dashboard.lab import MOST_MARKS, Lab
+from pricemesh.http.schemas import CityTruth, Regret
 from tests.dashboard.test_events import events
-from tests.service.running import RunningCity, settings_for
-from tests.service.test_keys import pricemesh
+from tests.http.test_keys import pricemesh
+from tests.running import RunningCity, settings_for
 
 TOLD = {
     "city": "lisbon",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from service.keys import new_key, write_keys
+from pricemesh.http.keys import new_key, write_keys
 from tests.dashboard.cities import Mesh, wait_until
 from tests.dashboard.conftest import Visit
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.pages import loaded_by
-from tests.service.running import CONTEXT, RunningCity, settings_for
+from tests.running import CONTEXT, RunningCity, settings_for
 
 FIRST_PAINT_BYTES = 150_000
 PAGES = {"/": "city.html", "/mesh": "mesh.html"}
@@ -37,7 +37,7 @@ def test_a_page_is_guarded_and_runs_no_script_but_its_own_files(city: RunningCit
 def test_no_file_of_the_page_names_another_host_or_writes_markup(city: RunningCity) -> None:
     everything = {**loaded_by(city.http, "/"), **loaded_by(city.http, "/mesh")}
     names = {path.rpartition("/")[2] for path in everything} - {"", "mesh"} | set(PAGES.values())
-    assert names == {file.name for file in (files("service.dashboard") / "page").iterdir()}
+    assert names == {file.name for file in (files("pricemesh.dashboard") / "page").iterdir()}
     for path, body in everything.items():
         text = body.decode().replace("http://www.w3.org/2000/svg", "")  # a name, not an address
         assert re.findall(r"https?://[\w.]+", text) == [], path

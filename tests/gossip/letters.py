@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from service.core.policies import Learner, Shape, make_policy
-from service.core.summary import Summary
-from service.gossip.letters import Letter, Seal
-from service.gossip.node import Node
+from pricemesh.core.policies import Learner, Shape, make_policy
+from pricemesh.core.summary import Summary
+from pricemesh.gossip.letters import Letter, Seal
+from pricemesh.gossip.node import Node
 
 SHAPE = Shape(2, 3, 1)
 PRINT = bytes(range(16))
@@ -41,7 +41,7 @@ def letter(origin: str, lessons: int, epoch: int = 1, *, lie: str = "", by: str 
 
 def check(summary: Summary) -> None:
     """As a city does."""
-    from service.errors import BadSummary
+    from pricemesh.errors import BadSummary
 
     reader = make_policy("netpool").learner(SHAPE)
     if summary.numbers.size != reader.layout.size or not np.isfinite(summary.numbers).all():
@@ -57,7 +57,7 @@ def node(origin: str, lessons: int = 0) -> Node:
 
 def exchange(one: Node, other: Node) -> None:
     """One conversation, as two cities have it over HTTP."""
-    from service.gossip.envelope import Message
+    from pricemesh.gossip.envelope import Message
 
     known = None
     for _ in range(4):

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.core.summary import merge
-from service.errors import UnreadableBody
-from service.gossip.envelope import Message
-from service.gossip.letters import Letter
-from service.gossip.node import Node
-from service.gossip.peers import Book
+from pricemesh.core.summary import merge
+from pricemesh.errors import UnreadableBody
+from pricemesh.gossip.envelope import Message
+from pricemesh.gossip.letters import Letter
+from pricemesh.gossip.node import Node
+from pricemesh.gossip.peers import Book
 from tests.gossip.letters import PRINT, check, exchange, letter, node
 
 NAMES = ("faro", "lisbon", "porto")

@@ -2,8 +2,9 @@ from itertools import pairwise
 
 import pytest
 
-from service.errors import InvalidParameter, NoKey
-from service.signing import Keyring, new_secret, parse_secret
+from pricemesh.city.gossip_secrets import new_secret, parse_secret
+from pricemesh.errors import InvalidParameter, NoKey
+from pricemesh.gossip.signing import Keyring
 
 OLD, NEW = "k1:" + "o" * 40, "k2:" + "n" * 40
 NOW = 1_700_000_000.0

@@ -1,0 +1,3 @@
+from pricemesh.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""One city: settings, decisions, guardrails, and the loop that commits before it answers."""

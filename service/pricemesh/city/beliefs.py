@@ -1,0 +1,34 @@
+"""What a city believes of one context: every arm pooled and by own data alone. Nothing is decided."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pricemesh.city.pricing import Pricing
+from pricemesh.core.ucb import choose
+
+
+def beliefs_of(pricing: Pricing, shared: Mapping[str, float], local: Mapping[str, float]) -> dict[str, Any]:
+    settings, learner, limits = pricing.settings, pricing.learner, pricing.limits
+    x = settings.features.space.vector(shared, local)
+    score, alone = learner.score(x), learner.score_alone(x)
+    ruled_out = {arm: limit["rule"] for limit in json.loads(limits.said) for arm in limit["arms"]}
+    return {
+        "policy": settings.policy.name,
+        "version": pricing.version,
+        "chosen": int(choose(score, limits.allowed)),
+        "chosen_alone": int(choose(alone, limits.allowed)),
+        "separable": not learner.mixes,
+        "told_by": list(learner.told.origins),
+        "arms": [
+            {
+                "arm": arm,
+                "price": price,
+                "estimate": float(score.estimate[arm]),
+                "radius": float(score.radius[arm]),
+                "own": {"estimate": float(alone.estimate[arm]), "radius": float(alone.radius[arm])},
+                "ruled_out_by": ruled_out.get(arm),
+            }
+            for arm, price in enumerate(settings.arms.prices)
+        ],
+    }

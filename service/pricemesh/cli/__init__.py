@@ -1,0 +1,61 @@
+"""The command line. It parses, shows progress and prints; the work is done elsewhere."""
+
+import os
+
+# The matrices are small: threads inside BLAS only cost. Must be set before numpy is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from pricemesh.cli import bench, city, demo, drive, keys, paper, simulate
+from pricemesh.cli.terminal import notes
+from pricemesh.errors import PricemeshError
+from pricemesh.version import __version__
+
+app = typer.Typer(
+    help="Prices in many cities, learned together without a central server.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+app.command(epilog=city.SERVE_EXAMPLES)(city.serve)
+app.command(epilog=demo.EXAMPLES)(demo.demo)
+app.command(epilog=simulate.EXAMPLES)(simulate.simulate)
+app.command(epilog=drive.EXAMPLES)(drive.drive)
+app.command(epilog=paper.EXAMPLES)(paper.paper)
+app.command(epilog=bench.EXAMPLES)(bench.bench)
+app.command(name="config")(city.config)
+app.command()(city.migrate)
+app.command(epilog="`pricemesh leave http://127.0.0.1:8001`")(city.leave)
+app.add_typer(keys.app, name="keys")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"pricemesh {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """The console script: our own errors become one line and exit code 2."""
+    try:
+        app()
+    except PricemeshError as fault:
+        notes.print(f"[bold red]error:[/] {escape(str(fault))}", highlight=False, soft_wrap=True)
+        raise SystemExit(2) from None
+    except MemoryError:
+        notes.print("[bold red]error:[/] not enough memory: try fewer rounds, seeds or cities")
+        raise SystemExit(2) from None

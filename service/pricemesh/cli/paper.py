@@ -1,0 +1,98 @@
+"""`pricemesh paper`: the paper's experiments, run again."""
+
+import os
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from pricemesh.cli.terminal import notes
+
+if TYPE_CHECKING:
+    from pricemesh.lab.paper.study import Job
+
+QUICK_SEEDS, QUICK_ROUNDS, SEEDS = 3, 400, 20
+
+EXAMPLES = """
+**Examples**
+
+`pricemesh paper --quick` — three seeds, 400 rounds: some minutes
+
+`pricemesh paper --out results` — 20 seeds, 1000 rounds: most of an hour on two cores; interrupted, it goes on
+where it was when started again
+
+`pricemesh paper --out docs/paper --report-only` — figures and report again, from the tables that are there
+"""
+
+
+def paper(
+    quick: Annotated[
+        bool, typer.Option("--quick", help=f"{QUICK_SEEDS} seeds and {QUICK_ROUNDS} rounds.")
+    ] = False,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results go.")] = Path("results"),
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", help=f"How many seeds. [default: {SEEDS}]")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Processes. [default: all cores]")] = None,
+    report_only: Annotated[
+        bool, typer.Option("--report-only", help="Run nothing: report and figures from the tables there.")
+    ] = False,
+) -> None:
+    """Run the paper's experiments and judge its claims: tables, figures, and a report with a verdict each."""
+    from pricemesh.errors import InvalidParameter
+    from pricemesh.lab.paper.evidence import Evidence
+    from pricemesh.lab.paper.experiments import all_jobs
+    from pricemesh.lab.paper.figures import draw_all
+    from pricemesh.lab.paper.report import write_report
+    from pricemesh.lab.paper.tables import Tables
+    from pricemesh.lab.plots import check_plot
+
+    count = seeds or (QUICK_SEEDS if quick else SEEDS)
+    if count < 2:
+        raise InvalidParameter("--seeds: two or more, or nothing can be said of the spread")
+    if report_only and not (out / "runs.csv").is_file():
+        raise InvalidParameter(f"--report-only: there are no tables in {out}")
+    out.mkdir(parents=True, exist_ok=True)
+    check_plot(out / "x.png")
+    started = perf_counter()
+    if not report_only:
+        jobs = all_jobs(tuple(range(count)), QUICK_ROUNDS if quick else None)
+        _measure(jobs, out, workers or os.cpu_count() or 1, quick=quick)
+    report = write_report(out)
+    drawn = list(draw_all(Evidence(Tables.read(out)), out))
+    minutes = (perf_counter() - started) / 60
+    print(f"wrote {report}, its tables and {len(drawn)} figures in {minutes:.1f} minutes")
+
+
+def _measure(jobs: "list[Job]", out: Path, workers: int, *, quick: bool) -> None:
+    """All that is not there yet, on all cores; then what a round costs, alone; then the tables."""
+    from pricemesh.lab.paper.cost import all_points, measure_all
+    from pricemesh.lab.paper.study import Results, run_all
+    from pricemesh.lab.paper.tables import write_tables
+
+    results = Results(out / "data")
+    missing = results.missing(jobs)
+    if len(missing) < len(jobs):
+        notes.print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are there already", highlight=False)
+    points = all_points(quick=quick)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=notes,
+        disable=not notes.is_terminal,
+    ) as progress:
+        task = progress.add_task("experiments", total=sum(job.effort for job in missing))
+        for job in run_all(missing, results, workers):
+            said = f"{job.setting.name}, {job.policy}"
+            progress.update(task, advance=job.effort, description=f"{said:.40}")
+        task = progress.add_task("cost of a round", total=len(points))
+        costs = []
+        for cost in measure_all(points):
+            costs.append(cost)
+            progress.advance(task)
+    write_tables(results, jobs, costs, out)

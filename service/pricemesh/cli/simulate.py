@@ -1,0 +1,240 @@
+"""`pricemesh simulate`: policies against one another in a synthetic world."""
+
+import json
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pricemesh.cli.terminal import check_writable, notes, output, results, round_progress
+from pricemesh.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from pricemesh.lab.worlds import World
+
+DEFAULT_POLICIES = ["disjoint", "shared", "netlinucb", "netsgducb", "netpool"]
+
+
+class WorldName(StrEnum):
+    linear = "linear"
+    market = "market"
+
+
+EXAMPLES = """
+**Examples**
+
+`pricemesh simulate` — all policies in the paper's world, 12 cities, 1000 rounds
+
+`pricemesh simulate --policy disjoint --policy netpool --heterogeneity 1 --plot out.png`
+
+`pricemesh simulate --policy netlinucb --policy netlinucb:split=block --groups 3x4`
+
+`pricemesh simulate --world market --seeds 10 --json - | jq '.[].regret_per_round'`
+"""
+
+
+def simulate(
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="disjoint, shared, netlinucb, netsgducb or netpool; again for more. "
+            "NAME:KEY=VALUE,... gives this one its own parameters. Default: all five.",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A parameter for every policy that has it, or NAME.KEY=VALUE for one.",
+        ),
+    ] = None,
+    world: Annotated[WorldName, typer.Option(help="Where demand comes from.")] = WorldName.linear,
+    cities: Annotated[
+        int | None, typer.Option(metavar="N", help="Cities. [default: 12, or what --groups adds up to]")
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LABEL",
+            help="12 (one group), 6x2 (two of six), 3x4 (three of four), 1x12 (all alone), "
+            "or sizes such as 5,4,3.",
+        ),
+    ] = None,
+    arms: Annotated[int, typer.Option(metavar="K", help="Price levels.")] = 5,
+    shared: Annotated[int, typer.Option(metavar="C", help="Shared features.")] = 8,
+    local: Annotated[
+        str,
+        typer.Option(metavar="S", help="Local features; a comma list: one for each city."),
+    ] = "2",
+    noise: Annotated[
+        float | None, typer.Option(metavar="SIGMA", help="Linear world: noise. [default: 0.5]")
+    ] = None,
+    rounds: Annotated[int, typer.Option(metavar="T", help="Rounds.")] = 1000,
+    seeds: Annotated[int, typer.Option(metavar="M", help="How many seeds.")] = 5,
+    seed: Annotated[int, typer.Option(metavar="FIRST", help="The first seed.")] = 0,
+    heterogeneity: Annotated[
+        float, typer.Option(metavar="H", help="Spread of the cities' shared parameters.")
+    ] = 0.0,
+    context_mean: Annotated[
+        float | None, typer.Option(metavar="X", help="Linear world: mean of every feature. [default: 0]")
+    ] = None,
+    outliers: Annotated[
+        float | None,
+        typer.Option(metavar="P", help="Linear world: share of contexts 5 times as long. [default: 0]"),
+    ] = None,
+    correlation: Annotated[
+        float | None,
+        typer.Option(metavar="R", help="Linear world: correlation of any two features. [default: 0]"),
+    ] = None,
+    gap: Annotated[
+        float | None,
+        typer.Option(metavar="G", help="Linear world: scale of arm differences. [default: 1]"),
+    ] = None,
+    gossip_every: Annotated[
+        int, typer.Option(metavar="M", help="Rounds between exchanges of summaries.")
+    ] = 1,
+    delay: Annotated[int, typer.Option(metavar="D", help="Rounds that feedback comes late.")] = 0,
+    drift_at: Annotated[
+        int | None,
+        typer.Option(metavar="T", help="Rounds after which the world is another. [default: never]"),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw R(t)/t per policy (png, svg or pdf).")
+    ] = None,
+    csv: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write every decision; - is standard output."),
+    ] = None,
+    json_: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE", help="Results for machines; - is standard output."),
+    ] = None,
+) -> None:
+    """Let policies price in a synthetic world, all cities in one process, and compare their regret."""
+    from pricemesh.lab.mesh import Conduct, group_sizes
+    from pricemesh.lab.plots import check_plot, plot_average_regret
+    from pricemesh.lab.simulate import RowWriter, check_run, entries
+    from pricemesh.lab.simulate import simulate as run
+
+    sizes = group_sizes(groups) if groups is not None else None
+    count = cities if cities is not None else (sum(sizes) if sizes else 12)
+    linear = {
+        "noise": noise,
+        "context_mean": context_mean,
+        "outliers": outliers,
+        "correlation": correlation,
+        "gap": gap,
+    }
+    place = _world(world, count, arms, shared, _local(local), heterogeneity, linear)
+    chosen = entries(policy or DEFAULT_POLICIES, set_ or [])
+    numbers = range(seed, seed + seeds)
+    conduct = Conduct(groups=sizes, gossip_every=gossip_every, delay=delay, drift_at=drift_at)
+    check_run(place, numbers, rounds, conduct)
+    check_writable(csv, json_, plot)
+    if plot:
+        check_plot(plot)
+
+    outcomes = []
+    with ExitStack() as stack:
+        writer = RowWriter(stack.enter_context(output(csv))) if csv else None
+        progress = stack.enter_context(round_progress())
+        for entry in chosen:
+            task = progress.add_task(escape(entry.label), total=rounds)
+            outcomes.append(
+                run(
+                    place,
+                    entry,
+                    numbers,
+                    rounds,
+                    conduct,
+                    tick=lambda task=task: progress.advance(task),  # type: ignore[misc]
+                    writer=writer,
+                )
+            )
+    records = [outcome.record() for outcome in outcomes]
+    setting = (
+        f"{world} world, {count} cities{f' in groups {groups}' if groups else ''}, "
+        f"{rounds} rounds, {_plural(seeds, 'seed')}"
+    )
+    _print_table(records, setting, results(stderr="-" in (csv, json_)))
+    if json_:
+        with output(json_) as stream:
+            json.dump(records, stream, indent=2)
+            stream.write("\n")
+    if plot:
+        plot_average_regret(outcomes, plot, setting)
+    for path in (plot, csv, json_):
+        if path and path != "-":
+            notes.print(f"wrote {escape(str(path))}", highlight=False)
+
+
+def _world(
+    name: WorldName,
+    cities: int,
+    arms: int,
+    shared: int,
+    local: int | tuple[int, ...],
+    heterogeneity: float,
+    linear: dict[str, float | None],
+) -> "World":
+    from pricemesh.lab.market import Market
+    from pricemesh.lab.worlds import Linear
+
+    given = {key: value for key, value in linear.items() if value is not None}
+    if name is WorldName.linear:
+        return Linear(
+            cities=cities,
+            arms=arms,
+            shared=shared,
+            local=local,
+            heterogeneity=heterogeneity,
+            **given,  # type: ignore[arg-type]
+        )
+    if given:
+        named = ", ".join("--" + key.replace("_", "-") for key in given)
+        raise InvalidParameter(f"{named}: for the linear world only; customers are the market's noise")
+    if not isinstance(local, int):
+        raise InvalidParameter("cities of the market all have the same number of local features")
+    return Market(cities=cities, arms=arms, shared=shared, local=local, heterogeneity=heterogeneity)
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _local(text: str) -> int | tuple[int, ...]:
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidParameter(f"--local takes a number or a comma list, not {text!r}") from None
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _print_table(records: list[dict[str, Any]], setting: str, console: Console) -> None:
+    base = next((r for r in records if r["policy"] == "disjoint"), records[0])
+    table = Table(title=setting, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table.add_column("policy", no_wrap=True)
+    against = f"vs {base['policy']}"
+    for head in ("R(T)/T", "± s.e.", against, "R at T/2", "radius", "bytes/tick", "s"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for r in records:
+        ratio = r["regret_per_round"] / base["regret_per_round"] if base["regret_per_round"] else 1.0
+        table.add_row(
+            escape(r["policy"]),
+            f"{r['regret_per_round']:.4f}",
+            "" if r["regret_sem"] is None else f"{r['regret_sem']:.4f}",
+            f"{ratio:.3f}",
+            f"{r['regret_half']:.4f}",
+            f"{r['radius_end']:.3f}",
+            f"{r['summary_bytes']:,}",
+            f"{r['seconds']:.1f}",
+        )
+    console.print(table)

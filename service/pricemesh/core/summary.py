@@ -1,0 +1,183 @@
+"""What a city tells its peers: a versioned, cumulative vector of numbers per origin, and its merge law.
+
+To merging, storing and relaying, a summary is opaque; only a learner's `Layout` reads its numbers.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from pricemesh.core.arrays import Array
+from pricemesh.errors import BadSummary
+
+Parts = dict[str, Array]
+
+MAGIC = b"PMS1"
+_HEADER = struct.Struct("<4sQQ16sHI")  # magic, epoch, version, fingerprint, origin bytes, numbers
+_MOST_NUMBERS = 1 << 24
+
+
+class Field(NamedTuple):
+    """One part of a summary. Order 0 is a number, 1 a vector, 2 a symmetric matrix over the shared
+    features; each arm has its own unless `per_arm` is false."""
+
+    name: str
+    order: int
+    per_arm: bool = True
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each part stands in the vector; of a symmetric matrix only the upper half travels."""
+
+    arms: int
+    shared: int
+    fields: tuple[Field, ...]
+
+    @cached_property
+    def _upper(self) -> tuple[Any, Any]:
+        return np.triu_indices(self.shared)
+
+    def _length(self, field: Field) -> int:
+        each = (1, self.shared, self.shared * (self.shared + 1) // 2)[field.order]
+        return each * (self.arms if field.per_arm else 1)
+
+    @cached_property
+    def size(self) -> int:
+        return sum(self._length(field) for field in self.fields)
+
+    def pack(self, parts: Parts) -> Array:
+        """(..., size) from parts whose arrays start with the same batch axes."""
+        pieces = []
+        for field in self.fields:
+            part = parts[field.name]
+            if field.order == 2:
+                part = part[..., self._upper[0], self._upper[1]]
+            tail = (field.order > 0) + field.per_arm
+            pieces.append(part.reshape(*part.shape[: part.ndim - tail], -1))
+        return np.concatenate(pieces, axis=-1)
+
+    def part(self, name: str, numbers: Array) -> Array:
+        """The numbers of one part as they travel."""
+        start = 0
+        for field in self.fields:
+            if field.name == name:
+                return numbers[..., start : start + self._length(field)]
+            start += self._length(field)
+        raise KeyError(name)
+
+    def unpack(self, numbers: Array) -> Parts:
+        if numbers.shape[-1] != self.size:
+            raise BadSummary(f"a summary here has {self.size} numbers, not {numbers.shape[-1]}")
+        parts: Parts = {}
+        start = 0
+        for field in self.fields:
+            piece = numbers[..., start : start + self._length(field)]
+            start += self._length(field)
+            lead = (*numbers.shape[:-1], *((self.arms,) if field.per_arm else ()))
+            if field.order == 0:
+                parts[field.name] = piece.reshape(lead)
+            elif field.order == 1:
+                parts[field.name] = piece.reshape(*lead, self.shared)
+            else:
+                matrix = np.zeros((*lead, self.shared, self.shared))
+                upper = piece.reshape(*lead, -1)
+                matrix[..., self._upper[0], self._upper[1]] = upper
+                matrix[..., self._upper[1], self._upper[0]] = upper
+                parts[field.name] = matrix
+        return parts
+
+
+def fingerprint(description: Mapping[str, Any]) -> bytes:
+    """Sixteen bytes that name a schema: cities exchange summaries only when theirs are equal."""
+    canonical = json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).digest()[:16]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything `origin` has to say at `version`; a later one contains all that an earlier one said."""
+
+    origin: str
+    epoch: int
+    version: int
+    fingerprint: bytes
+    payload: bytes  # float64, little-endian
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epoch < 1 << 64 or not 0 <= self.version < 1 << 64:
+            raise BadSummary(f"epoch and version are counts, not {self.epoch} and {self.version}")
+        if len(self.fingerprint) != 16 or len(self.payload) % 8 or len(self.origin.encode()) > 65_535:
+            raise BadSummary("a fingerprint has 16 bytes, a payload whole float64s, an origin a short name")
+
+    @classmethod
+    def of(cls, origin: str, epoch: int, version: int, fingerprint: bytes, numbers: Array) -> "Summary":
+        return cls(origin, epoch, version, fingerprint, numbers.astype("<f8").tobytes())
+
+    @property
+    def numbers(self) -> Array:
+        return np.frombuffer(self.payload, dtype="<f8")
+
+    @property
+    def order(self) -> tuple[int, int, bytes, bytes]:
+        """Newest wins. A version names one content; should a faulty origin break that, the bytes
+        decide, so that all cities still agree."""
+        return (self.epoch, self.version, self.fingerprint, self.payload)
+
+    def to_bytes(self) -> bytes:
+        """The wire form: a header of 42 bytes and the origin's name, then the numbers as they are."""
+        origin = self.origin.encode()
+        header = _HEADER.pack(
+            MAGIC, self.epoch, self.version, self.fingerprint, len(origin), len(self.payload) // 8
+        )
+        return header + origin + self.payload
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Summary":
+        if len(data) < _HEADER.size:
+            raise BadSummary(f"a summary is at least {_HEADER.size} bytes long, not {len(data)}")
+        magic, epoch, version, print_, origin_bytes, numbers = _HEADER.unpack_from(data)
+        if magic != MAGIC:
+            raise BadSummary(f"not a summary of this format: it opens with {magic!r}")
+        if numbers > _MOST_NUMBERS:
+            raise BadSummary(f"a summary of {numbers} numbers is beyond the limit {_MOST_NUMBERS}")
+        expected = _HEADER.size + origin_bytes + 8 * numbers
+        if len(data) != expected:
+            raise BadSummary(f"its header announces {expected} bytes, there are {len(data)}")
+        try:
+            origin = data[_HEADER.size : _HEADER.size + origin_bytes].decode()
+        except UnicodeDecodeError:
+            raise BadSummary("the origin's name is not UTF-8") from None
+        return cls(origin, epoch, version, print_, data[_HEADER.size + origin_bytes :])
+
+
+Held = dict[str, Summary]
+
+
+class Ordered(Protocol):
+    """A summary, or something that holds one."""
+
+    @property
+    def origin(self) -> str: ...
+
+    @property
+    def order(self) -> tuple[int, int, bytes, bytes]: ...
+
+
+Item = TypeVar("Item", bound=Ordered)
+
+
+def merge(held: Mapping[str, Item], incoming: Iterable[Item]) -> dict[str, Item]:
+    """The newest summary of every origin: idempotent, commutative and associative."""
+    newest = dict(held)
+    for summary in incoming:
+        known = newest.get(summary.origin)
+        if known is None or summary.order > known.order:
+            newest[summary.origin] = summary
+    return newest

@@ -1,0 +1,1 @@
+"""HTTP in front of a city: requests read, admitted and answered."""

@@ -1,0 +1,132 @@
+"""What is kept, as the bodies that callers get."""
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec.structs import asdict
+
+from pricemesh.city.settings import Settings
+from pricemesh.core.arrays import Array
+from pricemesh.errors import OtherReward, PricemeshError, TooLate, UnknownDecision
+from pricemesh.http.problems import STATUSES
+from pricemesh.store.operations import Decided, FeedbackResult, FeedbackStatus, Kept
+
+
+class Decision(msgspec.Struct, gc=False):
+    """As `wire.Decision`; what was ruled out is JSON already."""
+
+    decision_id: str
+    city: str
+    arm: int
+    price: float
+    estimate: float
+    radius: float
+    policy: str
+    limited_by: msgspec.Raw
+
+
+class Decisions(msgspec.Struct, gc=False):
+    decisions: list[Decision]
+
+
+def feedback_fault(decision_id: str, result: FeedbackResult) -> PricemeshError | None:
+    match result.status:
+        case FeedbackStatus.UNKNOWN:
+            return UnknownDecision(f"there is no decision {decision_id!r}")
+        case FeedbackStatus.OTHER_REWARD:
+            return OtherReward(f"decision {decision_id!r} has the reward {result.kept_reward} already")
+        case FeedbackStatus.TOO_LATE:
+            return TooLate(f"the reward window of decision {decision_id!r} has closed")
+        case _:
+            return None
+
+
+def feedback_outcome(decision_id: str, result: FeedbackResult) -> dict[str, Any]:
+    fault = feedback_fault(decision_id, result)
+    return {
+        "decision_id": decision_id,
+        "status": 200 if fault is None else STATUSES[type(fault)],
+        "learned": fault is None and result.version is not None,
+        "version": result.version if fault is None else None,
+        "detail": None if fault is None else str(fault),
+    }
+
+
+class Answers:
+    """Rows as the bodies that callers get."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._city = settings.city
+        self._space = settings.features.space
+        self._dim, self._arms = settings.shape.dim, settings.shape.arms
+        # Of a decision's vectors, the chosen arm's estimate and radius; by arm.
+        between = 8 * (self._arms - 1)
+        self._bound_of = [
+            struct.Struct(f"<{8 * (self._dim + arm)}xd{between}xd").unpack_from for arm in range(self._arms)
+        ]
+
+    def decision(self, row: Decided) -> Decision:
+        id_, _, arm, price, limited_by, vectors, occasion = row
+        estimate, radius = self._bound_of[arm](vectors)
+        said = msgspec.Raw(limited_by.encode())
+        return Decision(id_, self._city, arm, price, estimate, radius, occasion.policy, said)
+
+    def decisions(self, rows: Sequence[Decided]) -> Decisions:
+        return Decisions([self.decision(row) for row in rows])
+
+    def record(self, kept: Kept) -> dict[str, Any]:
+        row = kept.decision
+        vectors = np.frombuffer(row.vectors)
+        ends = np.cumsum((self._dim, self._arms, self._arms))
+        context, estimates, radii, parts = np.split(vectors, ends)
+        short = self.decision(row)
+        return asdict(short) | {
+            "limited_by": json.loads(row.limited_by),
+            "number": kept.number,
+            "made_at": row.occasion.made_at,
+            "subject": row.subject,
+            "context": self._space.named(context),
+            "arms": [
+                {"arm": arm, "price": price, "estimate": float(estimates[arm]), "radius": float(radii[arm])}
+                for arm, price in enumerate(self._settings.arms.prices)
+            ],
+            "learner_version": row.occasion.learner_version,
+            "feedback": kept.feedback._asdict() if kept.feedback else None,
+            "contributions": self._contributions(row, short, parts),
+        }
+
+    def _contributions(self, row: Decided, short: Decision, parts: Array) -> list[dict[str, Any]]:
+        """Each peer's part of the chosen arm's estimate and radius; what is left is the city's own."""
+        peers = row.occasion.told_by.split(",") if row.occasion.told_by else []
+        estimates, radii = parts.reshape(2, -1).tolist() if peers else ([], [])
+        own = {
+            "origin": self._city,
+            "estimate": short.estimate - sum(estimates),
+            "radius": short.radius - sum(radii),
+        }
+        return [
+            own,
+            *(
+                {"origin": origin, "estimate": estimate, "radius": radius}
+                for origin, estimate, radius in zip(peers, estimates, radii, strict=True)
+            ),
+        ]
+
+
+def example_request(settings: Settings) -> dict[str, Any]:
+    """A request that this city accepts as it stands."""
+    space = settings.features.space
+
+    def middle(low: float, high: float) -> float:
+        return (low + high) / 2 if high - low < 1e4 else min(max(0.5, low), high)
+
+    return {
+        "shared": {feature.name: middle(feature.min, feature.max) for feature in space.shared},
+        "local": {feature.name: middle(feature.min, feature.max) for feature in space.local},
+        "decision_id": "order-1",
+    }

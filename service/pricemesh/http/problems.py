@@ -1,0 +1,106 @@
+"""The one place where errors become status codes: RFC 9457 problem documents."""
+
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from pricemesh.errors import (
+    BodyTooLarge,
+    ImpossiblePin,
+    InvalidContext,
+    NoKey,
+    NotADemo,
+    NotAllowed,
+    OtherMesh,
+    OtherReward,
+    PricemeshError,
+    StorageUnavailable,
+    TooFast,
+    TooLate,
+    TooManyReaders,
+    UnknownCity,
+    UnknownDecision,
+    UnreadableBody,
+    WrongMethod,
+)
+from pricemesh.http import schemas
+
+STATUSES: dict[type[PricemeshError], int] = {
+    UnreadableBody: 422,
+    InvalidContext: 422,
+    BodyTooLarge: 413,
+    NoKey: 401,
+    NotAllowed: 403,
+    TooFast: 429,
+    UnknownDecision: 404,
+    OtherReward: 409,
+    TooLate: 410,
+    ImpossiblePin: 409,
+    OtherMesh: 409,
+    UnknownCity: 404,
+    WrongMethod: 405,
+    NotADemo: 403,
+    TooManyReaders: 503,
+    StorageUnavailable: 503,
+}
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def problem(status: int, kind: str, detail: str, request_id: str | None, errors: Any = None) -> Response:
+    """An RFC 9457 problem document. `kind` is stable: programs may rely on it."""
+    document = schemas.Problem(
+        type=f"urn:pricemesh:problem:{kind}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        request_id=request_id,
+        errors=errors,
+    )
+    body = to_json(document.model_dump(exclude_none=True))
+    return Response(body, status, media_type="application/problem+json")
+
+
+def refusal(fault: PricemeshError, request_id: str | None) -> Response:
+    """The answer to an error of ours."""
+    status = STATUSES.get(type(fault), 500)
+    kind = "".join(f"-{c.lower()}" if c.isupper() else c for c in type(fault).__name__).strip("-")
+    errors = None
+    if isinstance(fault, UnreadableBody | InvalidContext):
+        errors = [schemas.FieldFault(field=field, detail=said) for field, said in fault.faults]
+    response = problem(status, kind, str(fault), request_id, errors)
+    if isinstance(fault, TooFast):
+        response.headers["Retry-After"] = str(max(1, round(fault.retry_after_seconds + 0.5)))
+    elif isinstance(fault, WrongMethod):
+        response.headers["Allow"] = fault.allowed
+    elif isinstance(fault, NoKey):
+        response.headers["WWW-Authenticate"] = "Bearer"
+    elif isinstance(fault, StorageUnavailable | TooManyReaders):
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+def parsed(model: type[Body], body: bytes) -> Body:
+    """A body as its model, or every fault in it."""
+    try:
+        validated: Body = model.__pydantic_validator__.validate_json(body)
+    except ValidationError as fault:
+        raise UnreadableBody(field_faults(fault.errors(include_url=False, include_input=False))) from None
+    return validated
+
+
+def field_faults(errors: Any) -> list[tuple[str, str]]:
+    return [
+        (
+            ".".join(str(part) for part in error["loc"] if part not in ("body", "query", "path")),
+            "unknown field" if error["type"] == "extra_forbidden" else str(error["msg"]),
+        )
+        for error in errors
+    ]
+
+
+def unforeseen(request_id: str) -> Response:
+    """The answer to a fault of our own, which the log has in full."""
+    return problem(500, "internal", "an unforeseen fault, logged under this request_id", request_id)

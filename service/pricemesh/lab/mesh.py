@@ -1,0 +1,193 @@
+"""The mesh in one process: N cities in groups play T rounds of a world, for many seeds at once.
+
+A round: at every m-th, summaries are exchanged, weights move and peers are absorbed; then every city
+observes its context, decides, is rewarded and learns. All on the learners that the service runs.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pricemesh.core.arrays import Array, Ints
+from pricemesh.core.policies import Learner, Policy, Shape
+from pricemesh.core.policies.shared import SharedLearner
+from pricemesh.core.summary import Summary
+from pricemesh.core.ucb import Score, choose
+from pricemesh.errors import InvalidParameter
+from pricemesh.lab.worlds import Instance, Round, World, at_arm, play_out
+
+Number = TypeVar("Number", np.float64, np.int64)
+
+
+class Step(NamedTuple):
+    """What happened in one round, S seeds by N cities."""
+
+    round: int  # from 1
+    arm: Ints
+    best_arm: Ints
+    reward: Array
+    regret: Array  # expected reward of the best arm minus that of the arm chosen
+    radius: Array  # of the arm chosen
+    score: Score  # of all arms, (S, N, K)
+    now: Round
+    instance: Instance
+
+
+class Row(NamedTuple):
+    seed: int
+    round: int
+    city: int
+    arm: int
+    best_arm: int
+    reward: float
+    regret: float
+    radius: float
+
+
+@dataclass(frozen=True)
+class _Block:
+    """All groups of one size, learnt in one batch (S, groups, size)."""
+
+    cities: Ints  # (groups * size,)
+    learner: Learner
+    batch: tuple[int, int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conduct:
+    """How cities play: in groups of which sizes, in the order of the cities (one group if not said), how
+    many rounds from one exchange of summaries to the next, how many rounds feedback comes late, and after
+    how many rounds, if ever, the world becomes another."""
+
+    groups: tuple[int, ...] | None = None
+    gossip_every: int = 1
+    delay: int = 0
+    drift_at: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("gossip_every", self.gossip_every, 1),
+            ("delay", self.delay, 0),
+            ("drift_at", self.drift_at, 0),
+        ):
+            if value is not None and value < least:
+                raise InvalidParameter(f"{name} counts rounds, from {least}: not {value}")
+
+    def sizes(self, world: World) -> tuple[int, ...]:
+        """The sizes of the groups, if this world can be so divided."""
+        sizes = self.groups or (world.cities,)
+        if sum(sizes) != world.cities or min(sizes) < 1:
+            raise InvalidParameter(f"groups {sizes} do not add up to {world.cities} cities")
+        return sizes
+
+
+PLAINLY = Conduct()
+
+
+class Mesh:
+    """N cities of one policy."""
+
+    def __init__(
+        self,
+        world: World,
+        policy: Policy,
+        seeds: Sequence[int],
+        conduct: Conduct = PLAINLY,
+    ) -> None:
+        sizes = conduct.sizes(world)
+        self.world, self.policy, self.seeds = world, policy, tuple(seeds)
+        self.conduct = conduct
+        self.blocks = [self._block(size, sizes) for size in sorted(set(sizes))]
+
+    def _block(self, size: int, sizes: tuple[int, ...]) -> _Block:
+        starts = np.cumsum((0, *sizes))
+        members = [np.arange(starts[i], starts[i + 1]) for i, n in enumerate(sizes) if n == size]
+        batch = (len(self.seeds), len(members), size)
+        shape = Shape(self.world.arms, self.world.shared, self.world.widest_local, batch)
+        return _Block(np.concatenate(members), self.policy.learner(shape), batch)
+
+    def play(self, rounds: int) -> Iterator[Step]:
+        """A step is given before it is learned: who watches sees what the cities believed when deciding."""
+        late: deque[tuple[Array, Ints, Array]] = deque()
+        stream = play_out(self.world, self.seeds, self.conduct.drift_at)
+        for index, (now, instance) in zip(range(rounds), stream, strict=False):
+            if index % self.conduct.gossip_every == 0:
+                self.gossip()
+            score = self.score(now.context)
+            arm = choose(score)
+            reward = instance.reward(now, arm)
+            best = now.expected.argmax(axis=-1)
+            regret = at_arm(now.expected, best) - at_arm(now.expected, arm)
+            radius = at_arm(score.radius, arm)
+            yield Step(index + 1, arm, best, reward, regret, radius, score, now, instance)
+            late.append((now.context, arm, reward))
+            if len(late) > self.conduct.delay:
+                self.learn(*late.popleft())
+
+    def score(self, context: Array) -> Score:
+        """Every arm's estimate and radius in every city, (S, N, K)."""
+        per_arm = (*context.shape[:2], self.world.arms)
+        estimate, radius = np.empty(per_arm), np.empty(per_arm)
+        for block in self.blocks:
+            score = block.learner.score(self._of(block, context))
+            estimate[:, block.cities] = score.estimate.reshape(len(self.seeds), -1, self.world.arms)
+            radius[:, block.cities] = score.radius.reshape(len(self.seeds), -1, self.world.arms)
+        return Score(estimate, radius)
+
+    def learn(self, context: Array, arm: Ints, reward: Array) -> None:
+        for block in self.blocks:
+            block.learner.learn(self._of(block, context), self._of(block, arm), self._of(block, reward))
+
+    def gossip(self) -> None:
+        """One tick: everyone in a group gets everyone's newest summary."""
+        for block in self.blocks:
+            if block.learner.fields:
+                block.learner.absorb(block.learner.summarise())
+
+    @staticmethod
+    def _of(block: _Block, values: NDArray[Number]) -> NDArray[Number]:
+        return values[:, block.cities].reshape(*block.batch, *values.shape[2:])
+
+    @property
+    def bytes_per_tick(self) -> int:
+        """What one city sends at one tick: its summary in wire form; to the central server of `shared`
+        every observation since the last tick (context, arm and reward)."""
+        learner = self.blocks[0].learner
+        if isinstance(learner, SharedLearner):
+            return self.conduct.gossip_every * 8 * (learner.shape.dim + 2)
+        if not learner.fields:
+            return 0
+        numbers = np.zeros(learner.layout.size)
+        return len(Summary.of("", 0, 0, bytes(16), numbers).to_bytes())
+
+
+def rows(step: Step, seeds: Sequence[int]) -> Iterator[Row]:
+    """A step as flat rows, one for each seed and city."""
+    for s, seed in enumerate(seeds):
+        columns = (a[s].tolist() for a in step[1:6])
+        for city, (arm, best, reward, regret, radius) in enumerate(zip(*columns, strict=True)):
+            yield Row(seed, step.round, city, arm, best, reward, regret, radius)
+
+
+def group_sizes(label: str) -> tuple[int, ...]:
+    """The sizes a label stands for, as the paper writes them: `12` one group, `3x4` three groups of
+    four, `6x2` two groups of six, `1x12` twelve cities alone; or the sizes themselves, `5,4,3`.
+
+    The paper writes the two factors in either order; the larger is the size of a group, save in 1xN.
+    """
+    label = label.replace(" ", "")
+    if re.fullmatch(r"\d+(,\d+)*", label):
+        sizes = tuple(int(size) for size in label.split(","))
+    elif factors := re.fullmatch(r"(\d+)[x*](\d+)", label):
+        low, high = sorted(int(factor) for factor in factors.groups())
+        sizes = (1,) * high if low == 1 else (high,) * low
+    else:
+        raise InvalidParameter(f"groups are written 12, 6x2, 3x4, 1x12 or 5,4,3, not {label!r}")
+    if not sizes or min(sizes) < 1:
+        raise InvalidParameter(f"a group has at least one city: {label!r}")
+    return sizes

@@ -1,0 +1,8 @@
+"""Every claim of the abstract, the introduction, the comparison, the numerical section and the appendix."""
+
+from pricemesh.lab.paper.claims import cost, intervals, network, regret
+from pricemesh.lab.paper.claims.claim import OURS, PRINTED, Claim, Finding, Reading, Verdict
+
+__all__ = ["CLAIMS", "OURS", "PRINTED", "Claim", "Finding", "Reading", "Verdict"]
+
+CLAIMS: tuple[Claim, ...] = (*regret.CLAIMS, *network.CLAIMS, *intervals.CLAIMS, *cost.CLAIMS)

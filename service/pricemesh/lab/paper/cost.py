@@ -1,0 +1,116 @@
+"""What a round costs: time, memory and bytes against the cities N, the arms K, the shared features c and the
+local ones s. Processor time of this process alone, so that what else the machine does counts little."""
+
+import tracemalloc
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import process_time
+from typing import NamedTuple
+
+import numpy as np
+
+from pricemesh.lab.mesh import Mesh
+from pricemesh.lab.simulate import entries
+from pricemesh.lab.worlds import Linear
+
+POLICIES = ("disjoint", "shared", "netlinucb", "netsgducb", "netpool")
+BASE = Linear(cities=8, arms=5, shared=8, local=8)
+SCALES: Mapping[str, Sequence[int]] = {
+    "cities": (8, 32, 128),
+    "arms": (5, 80, 640),
+    "shared": (8, 32, 128, 256),
+    "local": (8, 32, 128, 256),
+}
+SYMBOLS = {"cities": "N", "arms": "K", "shared": "c", "local": "s"}
+INVERTED = {"disjoint": "disjoint, inverting", "shared": "shared, inverting"}
+ROUNDS, WARM = 12, 3
+
+
+class Cost(NamedTuple):
+    policy: str
+    varied: str  # cities, arms, shared or local
+    value: int
+    seconds: float  # a round
+    memory: int  # bytes that the learners hold
+    bytes: int  # that all cities send in a round, everyone to everyone
+
+    @classmethod
+    def of(cls, row: Mapping[str, str]) -> "Cost":
+        return cls(
+            row["policy"],
+            row["varied"],
+            int(row["value"]),
+            float(row["seconds"]),
+            int(row["memory"]),
+            int(row["bytes"]),
+        )
+
+
+@dataclass(frozen=True)
+class Point:
+    policy: str
+    varied: str
+    value: int
+
+    @property
+    def world(self) -> Linear:
+        return replace(BASE, **{self.varied: self.value})  # type: ignore[arg-type]
+
+
+def all_points(*, quick: bool = False) -> list[Point]:
+    """A quick study leaves the largest sizes out."""
+    return [
+        Point(policy, varied, value)
+        for policy in (*POLICIES, *INVERTED.values())
+        for varied, values in SCALES.items()
+        for value in (values[:-1] if quick else values)
+    ]
+
+
+def measure_all(points: Sequence[Point]) -> Iterator[Cost]:
+    for point in points:
+        yield _inverting(point) if point.policy in INVERTED.values() else _playing(point)
+
+
+def _playing(point: Point) -> Cost:
+    world = point.world
+    (entry,) = entries([point.policy], [])
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    mesh = Mesh(world, entry.policy, [0])
+    for _ in mesh.play(WARM):
+        pass
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    times = []
+    started = process_time()
+    for _ in mesh.play(ROUNDS):
+        times.append(process_time() - started)
+        started = process_time()
+    hearers = 1 if point.policy == "shared" else world.cities - 1  # a server, or everyone else
+    sent = world.cities * hearers * mesh.bytes_per_tick
+    return Cost(point.policy, point.varied, point.value, float(np.median(times)), held, sent)
+
+
+def _inverting(point: Point) -> Cost:
+    """What the paper's table counts: every regression's matrix inverted anew in every round."""
+    world = point.world
+    stack, size = world.cities * world.arms, world.shared + world.widest_local
+    if point.policy == INVERTED["shared"]:
+        stack, size = world.arms, world.shared + world.cities * world.widest_local
+    matrices = np.broadcast_to(np.eye(size) + 0.1, (stack, size, size)).copy()
+    times = []
+    for _ in range(3):
+        started = process_time()
+        np.linalg.inv(matrices)
+        times.append(process_time() - started)
+    return Cost(point.policy, point.varied, point.value, float(np.median(times)), 2 * matrices.nbytes, 0)
+
+
+def exponent(costs: Sequence[Cost], policy: str, varied: str, what: str) -> float:
+    """Of `what` in the size varied, by the last two points: there the fixed cost of a round is small."""
+    some = sorted(
+        (cost.value, getattr(cost, what)) for cost in costs if (cost.policy, cost.varied) == (policy, varied)
+    )[-2:]
+    (low, first), (high, last) = some
+    return float(np.log(last / first) / np.log(high / low)) if first and last else 0.0

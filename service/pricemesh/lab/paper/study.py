@@ -1,0 +1,210 @@
+"""What is run: a setting and a policy is a job; its measurements are kept in a file, so that an interrupted
+study goes on where it was."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+import pricemesh
+from pricemesh.core.arrays import Array
+from pricemesh.core.policies.weighted import WeightedLearner
+from pricemesh.lab.market import Market
+from pricemesh.lab.mesh import Conduct, Mesh, group_sizes
+from pricemesh.lab.paper.intervals import Intervals
+from pricemesh.lab.simulate import entries, standard_error
+from pricemesh.lab.worlds import Linear
+
+MARKS = 50  # points of a curve that are kept
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A world, how its cities are grouped and exchange, and for how long."""
+
+    name: str
+    world: Linear | Market
+    groups: str = ""  # as `pricemesh simulate` takes them; nothing is one group of all
+    rounds: int = 1000
+    gossip_every: int = 1
+    delay: int = 0
+    drifts: bool = False  # half-way the world becomes another
+    watched: bool = False  # city by city as well: intervals for one seed, and whom the weights favour
+
+    @property
+    def conduct(self) -> Conduct:
+        return Conduct(
+            groups=group_sizes(self.groups) if self.groups else None,
+            gossip_every=self.gossip_every,
+            delay=self.delay,
+            drift_at=self.rounds // 2 if self.drifts else None,
+        )
+
+    @property
+    def marks(self) -> list[int]:
+        marks = np.linspace(1, self.rounds, min(MARKS, self.rounds)).round().astype(int)
+        return sorted(set(marks.tolist()))
+
+
+@dataclass(frozen=True)
+class Job:
+    setting: Setting
+    policy: str  # as `pricemesh simulate` takes it
+    seeds: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        """Names all that decides the outcome."""
+        world = self.setting.world
+        setting = asdict(self.setting) | {"world": [type(world).__name__, asdict(world)]}
+        told = json.dumps([setting, self.policy, self.seeds, code()], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    @property
+    def effort(self) -> float:
+        """Roughly, in microseconds: long jobs go first, and the time that is left is told by it."""
+        setting, world = self.setting, self.setting.world
+        c, s, n = world.shared, world.widest_local, world.cities
+        cities = len(self.seeds) * n
+        learners = cities * world.arms
+        match self.policy.partition(":")[0]:
+            case "shared":
+                each_round, each_tick = cities * (5.0 + (c + n * s) ** 2 / 80), 0.0
+            case "netsgducb":
+                each_round, each_tick = learners * (0.5 + (c + s) / 100), 0.0
+            case "netpool":
+                each_round, each_tick = learners * (1.0 + (c + s) ** 2 / 150), learners * (24.0 + c**3 / 220)
+            case _:
+                each_round, each_tick = learners * (0.6 + (c + s) ** 2 / 150), 0.0
+        return setting.rounds * (300.0 + each_round + each_tick / setting.gossip_every)
+
+
+@cache
+def code() -> str:
+    """Names the learners, worlds and measurements as they are now: others do not go on from their files."""
+    root = Path(pricemesh.__file__).parent
+    files = sorted((root / "core").rglob("*.py"))
+    files += [root / "lab" / name for name in ("market.py", "mesh.py", "worlds.py")]
+    files += [Path(__file__), Path(__file__).with_name("intervals.py")]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def measure(job: Job) -> dict[str, Any]:
+    """Play a job; `seeds` has a list of values by seed for every column, `curve` one by mark."""
+    setting = job.setting
+    (entry,) = entries([job.policy], [])
+    started = process_time()
+    mesh = Mesh(setting.world, entry.policy, job.seeds, setting.conduct)
+    intervals = Intervals(mesh, setting.rounds, city_by_city=setting.watched)
+    regret = np.empty((len(job.seeds), setting.rounds))
+    marks = setting.marks
+    for step in mesh.play(setting.rounds):
+        regret[:, step.round - 1] = step.regret.sum(axis=1)
+        if step.round in marks:
+            intervals.look(step)
+    summed = regret.cumsum(axis=1)
+    average = summed / np.arange(1, setting.rounds + 1)
+    at_marks = average[:, np.array(marks) - 1]
+    return {
+        "setting": setting.name,
+        "groups": setting.groups,
+        "policy": job.policy,
+        "rounds": setting.rounds,
+        "gossip_every": setting.gossip_every,
+        "bytes": mesh.bytes_per_tick,
+        "cpu_seconds": process_time() - started,
+        "seeds": {
+            "seed": list(job.seeds),
+            "regret": average[:, -1].tolist(),
+            "slope": slopes(summed).tolist(),
+            "own_weight": own_weight(mesh).tolist(),
+            **({"half_weight": half_weight(mesh).tolist()} if setting.watched else {}),
+            **{name: values.tolist() for name, values in intervals.columns().items()},
+        },
+        "curve": {
+            "round": marks,
+            "regret": at_marks.mean(axis=0).tolist(),
+            "regret_error": [2 * standard_error(at) if len(at) > 1 else 0.0 for at in at_marks.T],
+            **{name: values.tolist() for name, values in intervals.curves().items()},
+        },
+        "cities": intervals.cities,
+    }
+
+
+def slopes(summed: Array) -> Array:
+    """Of log R(t) against log t over the second half of the rounds, by seed: below 1 is sublinear."""
+    late = np.arange(summed.shape[1] // 2, summed.shape[1])
+    t = np.log(late + 1.0)
+    log_regret = np.log(np.maximum(summed[:, late], 1e-12))
+    return np.asarray(np.polyfit(t, log_regret.T, 1)[0])
+
+
+def own_weight(mesh: Mesh) -> Array:
+    """omega_ii at the end, mean over cities and arms, by seed; not a number where there are no weights."""
+    learners = [block.learner for block in mesh.blocks]
+    own = [
+        np.diagonal(learner.weights, axis1=-2, axis2=-1).reshape(len(mesh.seeds), -1)
+        for learner in learners
+        if isinstance(learner, WeightedLearner)
+    ]
+    if not own:
+        return np.full(len(mesh.seeds), np.nan)
+    return np.asarray(np.concatenate(own, axis=1).mean(axis=1))
+
+
+def half_weight(mesh: Mesh) -> Array:
+    """How much of a city's weights goes to its own half of one group of all cities, by seed."""
+    learner = mesh.blocks[0].learner
+    if not isinstance(learner, WeightedLearner):
+        return np.full(len(mesh.seeds), np.nan)
+    half = np.arange(mesh.world.cities) < mesh.world.cities // 2
+    alike = half[:, None] == half  # (I, J)
+    return np.asarray((learner.weights * alike).sum(axis=-1).reshape(len(mesh.seeds), -1).mean(axis=1))
+
+
+class Results:
+    """Measurements by job, one JSON file each in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def _path(self, job: Job) -> Path:
+        return self._folder / f"{job.key}.json"
+
+    def missing(self, jobs: Sequence[Job]) -> list[Job]:
+        return [job for job in dict.fromkeys(jobs) if not self._path(job).exists()]
+
+    def keep(self, job: Job, record: dict[str, Any]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        fresh = self._path(job).with_suffix(".new")
+        fresh.write_text(json.dumps(record), encoding="utf-8")
+        fresh.replace(self._path(job))
+
+    def read(self, job: Job) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads(self._path(job).read_text(encoding="utf-8"))
+        return record
+
+
+def run_all(jobs: Sequence[Job], results: Results, workers: int) -> Iterator[Job]:
+    """Run all on as many cores, the longest first, keep each result as it comes, and tell which is done."""
+    longest_first = sorted(jobs, key=lambda job: job.effort, reverse=True)
+    with ProcessPoolExecutor(max_workers=workers) as pool:
+        running = {pool.submit(measure, job): job for job in longest_first}
+        try:
+            for done in as_completed(running):
+                job = running[done]
+                results.keep(job, done.result())
+                yield job
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -1,0 +1,1 @@
+"""Where the parts meet: one city as an application, and the process that serves it."""

@@ -1,0 +1,102 @@
+"""uvicorn around a city: where it may listen, and a shutdown that is announced before it happens."""
+
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from pricemesh.city.addresses import is_loopback
+from pricemesh.city.settings import Settings
+from pricemesh.errors import NotStarted
+from pricemesh.http.fast_path import Protocol
+from pricemesh.http.gate import Gate
+from pricemesh.serving.app import create_app
+
+log = logging.getLogger("pricemesh")
+
+
+class Server(uvicorn.Server):
+    """Says it is not ready from the moment it is told to stop, and goes on serving for a moment so that
+    whoever sends it traffic can hear it."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """As uvicorn does, but told to stop and having stopped is no failure: the exit code is 0."""
+        pricing = self.config.app.pricing  # type: ignore[union-attr]
+        if pricing.draining:  # told twice
+            self.force_exit = self.should_exit and sig == signal.SIGINT
+            self.should_exit = True
+            return
+        pricing.draining = True
+        grace = threading.Timer(pricing.settings.server.drain_seconds, setattr, (self, "should_exit", True))
+        grace.daemon = True
+        grace.start()
+
+
+def run(settings: Settings, host: str, port: int) -> None:
+    if settings.security.api_keys_file is None:
+        if not is_loopback(host):
+            raise NotStarted(
+                f"without API keys this service listens on loopback only, not on {host}: make one with "
+                "`pricemesh keys new --scope price,feedback` and name its file in security.api_keys_file"
+            )
+        log.warning("no API keys: everyone on this machine may call, and only on this machine")
+    if settings.gossip.peers and not settings.gossip.secrets and settings.security.api_keys_file is not None:
+        raise NotStarted(
+            "a city with API keys takes only signed gossip: give all cities of the mesh the same "
+            "gossip.secrets; `pricemesh keys gossip` makes one"
+        )
+    app = create_app(settings)
+    app.pricing.open()
+    app.gossip.open()
+    listener = _listen(host, port)
+    bound = listener.getsockname()
+    log.info("listening", extra={"address": f"http://{bound[0]}:{bound[1]}"})
+    _spare_the_collector()
+    server = Server(configuration(app))
+    if settings.server.stop_with_stdin:
+        threading.Thread(target=_stop_with_stdin, args=(server,), daemon=True).start()
+    server.run(sockets=[listener])
+
+
+def _stop_with_stdin(server: Server) -> None:
+    """Whoever started this city holds the other end: gone, by whatever death, nobody would end it."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    server.handle_exit(signal.SIGTERM, None)
+
+
+def configuration(app: Gate, **more: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=Protocol,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        date_header=False,
+        timeout_graceful_shutdown=10,
+        **more,
+    )
+
+
+def _spare_the_collector() -> None:
+    """What is here now stays, and what requests leave behind is freed by reference counts: a batch makes
+    enough objects to have all of it looked through for cycles, again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as fault:
+        raise NotStarted(f"cannot listen on {host}:{port}: {fault.strerror or fault}") from None

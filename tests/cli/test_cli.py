@@ -1,0 +1,117 @@
+"""The command as a user runs it, in a process of its own."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SMALL = ["--rounds", "30", "--seeds", "2", "--cities", "3", "--arms", "3"]
+
+
+def pricemesh(*words: str, patience: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pricemesh", *words],
+        capture_output=True,
+        text=True,
+        timeout=patience,
+        check=False,
+    )
+
+
+def test_json_on_standard_output_is_nothing_but_json() -> None:
+    run = pricemesh("simulate", *SMALL, "--policy", "disjoint", "--policy", "netpool", "--json", "-")
+    assert run.returncode == 0, run.stderr
+    records = json.loads(run.stdout)
+    assert [record["policy"] for record in records] == ["disjoint", "netpool"]
+    for record in records:
+        assert set(record) == {
+            "policy",
+            "regret_per_round",
+            "regret_sem",
+            "regret_per_node_round",
+            "regret_half",
+            "radius_end",
+            "summary_bytes",
+            "seconds",
+        }
+        assert record["regret_per_node_round"] == pytest.approx(record["regret_per_round"] / 3)
+
+
+def test_csv_rows_add_up_to_the_regret_of_the_json(tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    run = pricemesh("simulate", *SMALL, "--policy", "netlinucb", "--csv", "-", "--json", str(target))
+    assert run.returncode == 0, run.stderr
+    table = list(csv.DictReader(io.StringIO(run.stdout)))
+    assert len(table) == 30 * 2 * 3
+    assert list(table[0])[:4] == ["policy", "seed", "round", "city"]
+    (record,) = json.loads(target.read_text())
+    total = sum(float(row["regret"]) for row in table)
+    assert total / 2 / 30 == pytest.approx(record["regret_per_round"])
+    first_half = sum(float(row["regret"]) for row in table if int(row["round"]) <= 15)
+    assert first_half / 2 / 15 == pytest.approx(record["regret_half"])
+
+
+def test_the_same_seed_gives_the_same_result_and_another_another() -> None:
+    runs = [
+        json.loads(pricemesh("simulate", *SMALL, "--policy", "netpool", "--seed", s, "--json", "-").stdout)
+        for s in ("4", "4", "5")
+    ]
+    regrets = [run[0]["regret_per_round"] for run in runs]
+    assert regrets[0] == regrets[1] != regrets[2]
+
+
+def test_a_table_and_a_plot_for_people(tmp_path: Path) -> None:
+    picture = tmp_path / "out.png"
+    run = pricemesh("simulate", *SMALL, "--world", "market", "--plot", str(picture))
+    assert run.returncode == 0, run.stderr
+    for name in ("disjoint", "shared", "netlinucb", "netsgducb", "netpool"):
+        assert name in run.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_settings_reach_the_policies_that_have_them() -> None:
+    specs = ["--policy", "netlinucb", "--policy", "netlinucb:split=block", "--policy", "disjoint"]
+    run = pricemesh(
+        "simulate", *SMALL, *specs, "--set", "rho=0.5", "--set", "disjoint.alpha=2", "--json", "-"
+    )
+    assert run.returncode == 0, run.stderr
+    marginal, block, _ = json.loads(run.stdout)
+    assert marginal["regret_per_round"] != block["regret_per_round"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--policy", "magic"], "choose from disjoint"),
+        (["--set", "rho"], "write KEY=VALUE"),
+        (["--set", "tau=1"], "no policy asked for has 'tau'"),
+        (["--set", "rho=2"], "rho must lie in"),
+        (["--groups", "2,2"], "do not add up to 3 cities"),
+        (["--world", "market", "--gap", "2"], "--gap: for the linear world only"),
+        (["--local", "two"], "--local takes a number"),
+        (["--rounds", "0"], "at least one round"),
+        (["--seed", "-1"], "no seed below zero"),
+        (["--csv", "/nowhere/x.csv"], "cannot write /nowhere/x.csv"),
+        (["--json", "/nowhere/x.json"], "cannot write /nowhere/x.json"),
+        (["--plot", "/nowhere/x.png"], "cannot write /nowhere/x.png"),
+        (["--plot", "picture"], "its ending must be one of"),
+        (["--groups", ""], "groups are written"),
+        (["--policy", "[/x]"], "unknown policy '[/x]'"),
+        (["--csv", "-", "--json", "-"], "cannot both"),
+        (["--plot", "out.xyz"], "cannot draw out.xyz"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_exit_code_2(words: list[str], said: str) -> None:
+    run = pricemesh("simulate", *SMALL, *words)
+    assert run.returncode == 2
+    assert said in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_help_shows_examples_and_the_version_is_told() -> None:
+    assert "Examples" in pricemesh("simulate", "--help").stdout
+    assert pricemesh("--version").stdout.startswith("pricemesh 0.")

@@ -1,0 +1,238 @@
+"""Who may call what."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pricemesh.city.settings import as_variables
+from pricemesh.errors import InvalidParameter, NoKey, TooFast, WrongConfiguration
+from pricemesh.http.keys import Gatekeeper, Scope, new_key, read_keys, write_keys
+from tests.running import CONFIG, CONTEXT, CityProcess, RunningCity, settings_for
+
+
+def pricemesh(*words: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pricemesh", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+    )
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Iterator[tuple[RunningCity, dict[str, str]]]:
+    presented = {}
+    keys = {}
+    for scope in Scope:
+        presented[scope.value], key = new_key(scope.value)
+        keys[key.id] = key
+    write_keys(tmp_path / "keys.toml", keys)
+    city = RunningCity(
+        settings_for(
+            f"sqlite:///{tmp_path}/city.db",
+            security={"api_keys_file": tmp_path / "keys.toml", "rate_per_second": 500},
+        )
+    )
+    yield city, presented
+    city.stop()
+
+
+def test_openapi_names_the_scope_that_a_call_wants(keyed: tuple[RunningCity, dict[str, str]]) -> None:
+    document = keyed[0].http.get("/openapi.json").json()
+    assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    price, health = document["paths"]["/price"]["post"], document["paths"]["/healthz"]["get"]
+    assert (price["security"], health["security"]) == ([{"key": []}], [])
+    assert "`price`" in price["description"]
+
+
+def test_each_scope_opens_its_own_doors_and_admin_all(keyed: tuple[RunningCity, dict[str, str]]) -> None:
+    city, keys = keyed
+
+    def status(method: str, path: str, scope: str | None, **more: object) -> int:
+        headers = {"Authorization": f"Bearer {keys[scope]}"} if scope else {}
+        return city.http.request(method, path, headers=headers, **more).status_code  # type: ignore[arg-type]
+
+    asked = CONTEXT | {"decision_id": "k1"}
+    assert status("POST", "/price", "price", json=asked) == 200
+    assert status("POST", "/price", "feedback", json=asked) == 403
+    assert status("POST", "/price", None, json=asked) == 401
+    assert status("POST", "/feedback", "feedback", json={"decision_id": "k1", "reward": 1.0}) == 200
+    assert status("POST", "/feedback", "read", json={"decision_id": "k1", "reward": 1.0}) == 403
+    assert status("GET", "/decisions/k1", "read") == 200
+    assert status("GET", "/metrics", "read") == 200
+    assert status("GET", "/state", "price") == 403
+    assert status("POST", "/admin/freeze", "read", json={}) == 403
+    for path in ("/state", "/decisions", "/metrics"):
+        assert status("GET", path, "admin") == 200
+    assert status("POST", "/admin/freeze", "admin", json={}) == 200
+    for path in ("/healthz", "/readyz", "/version"):
+        assert status("GET", path, None) == 200
+    assert city.http.post("/price", json=asked, headers={"X-API-Key": keys["price"]}).status_code == 200
+
+
+def test_a_wrong_key_is_a_401_problem(keyed: tuple[RunningCity, dict[str, str]]) -> None:
+    city, keys = keyed
+    for wrong in (keys["price"] + "x", "pm_000000000000_secret", "nonsense", "pm__"):
+        answer = city.http.post("/price", json=CONTEXT, headers={"Authorization": f"Bearer {wrong}"})
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert answer.json()["type"] == "urn:pricemesh:problem:no-key"
+
+
+def test_beyond_the_rate_is_a_429_that_says_when(tmp_path: Path) -> None:
+    presented, key = new_key("read")
+    write_keys(tmp_path / "keys.toml", {key.id: key})
+    city = RunningCity(
+        settings_for(
+            f"sqlite:///{tmp_path}/city.db",
+            security={"api_keys_file": tmp_path / "keys.toml", "rate_per_second": 2},
+        )
+    )
+    headers = {"Authorization": f"Bearer {presented}"}
+    answers = [city.http.get("/state", headers=headers) for _ in range(4)]
+    assert [answer.status_code for answer in answers[:2]] == [200, 200]
+    assert answers[3].status_code == 429
+    assert int(answers[3].headers["retry-after"]) >= 1
+    city.stop()
+
+
+def test_the_bucket_refills_at_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("pricemesh.city.rate_limiter.monotonic", lambda: now)
+    presented, key = new_key("price")
+    keeper = Gatekeeper({key.id: key}, rate_per_second=2.0)
+    for _ in range(2):
+        keeper.admit(presented, Scope.PRICE)
+    with pytest.raises(TooFast) as refused:
+        keeper.admit(presented, Scope.PRICE)
+    assert refused.value.retry_after_seconds == 0.5
+    now = 0.5
+    keeper.admit(presented, Scope.PRICE)
+    with pytest.raises(TooFast):
+        keeper.admit(presented, Scope.PRICE)
+
+
+def test_a_key_is_shown_once_and_its_secret_is_not_kept(tmp_path: Path) -> None:
+    made = pricemesh("keys", "new", "--scope", "price,feedback", "--name", "shop", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    presented = made.stdout.strip()
+    text = (tmp_path / "keys.toml").read_text()
+    assert presented.split("_")[2] not in text
+    assert (tmp_path / "keys.toml").stat().st_mode & 0o077 == 0
+    (key,) = read_keys(tmp_path / "keys.toml").values()
+    assert key.scopes == {Scope.PRICE, Scope.FEEDBACK}
+    assert Gatekeeper({key.id: key}, None).admit(presented, Scope.PRICE) == key.id
+    assert "feedback,price  shop" in pricemesh("keys", "list", cwd=tmp_path).stdout
+    assert pricemesh("keys", "revoke", key.id, cwd=tmp_path).returncode == 0
+    assert read_keys(tmp_path / "keys.toml") == {}
+    assert pricemesh("keys", "revoke", key.id, cwd=tmp_path).returncode == 2
+
+
+def test_impossible_scopes_names_and_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameter, match="scopes are price"):
+        new_key("prices")
+    with pytest.raises(InvalidParameter, match="without quotes"):
+        new_key("price", 'a"b')
+    with pytest.raises(WrongConfiguration, match="No such file"):
+        read_keys(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("[[keys]]\nid = 1\n")
+    with pytest.raises(WrongConfiguration, match="not a file of keys"):
+        read_keys(tmp_path / "bad.toml")
+    with pytest.raises(NoKey):
+        Gatekeeper({"a": new_key("price")[1]}, None).admit(None, Scope.PRICE)
+
+
+def test_without_keys_it_listens_on_loopback_only(tmp_path: Path) -> None:
+    env = as_variables({**CONFIG, "database": {"url": f"sqlite:///{tmp_path}/x.db"}})
+    refused = pricemesh("serve", "--host", "0.0.0.0", "--port", "0", cwd=tmp_path, env=env)
+    assert refused.returncode == 2
+    assert "loopback only" in refused.stderr
+
+
+def test_every_mistake_of_a_configuration_is_listed_with_its_key(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(
+        'city = "a b"\nbogus = 1\n[arms]\nprices = [3, 2]\n[policy]\nname = "netlinucb"\nrho = 2\n'
+        '[database]\nurl = "mysql://x"\n[guardrails]\nmax_step = -1\n'
+    )
+    run = pricemesh("serve", "--config", "bad.toml", cwd=tmp_path)
+    assert run.returncode == 2
+    for key in (
+        "city:",
+        "bogus: unknown key",
+        "arms.prices:",
+        "features: is missing",
+        "policy: rho",
+        "database.url:",
+    ):
+        assert key in run.stderr
+    assert "guardrails.max_step:" in run.stderr
+    assert "Traceback" not in run.stderr
+    (tmp_path / "broken.toml").write_text("city = ")
+    assert "not TOML" in pricemesh("serve", "--config", "broken.toml", cwd=tmp_path).stderr
+    assert "cannot be read" in pricemesh("serve", "--config", "none.toml", cwd=tmp_path).stderr
+
+
+def test_variables_win_over_dotenv_which_wins_over_the_file_and_secrets_are_hidden(tmp_path: Path) -> None:
+    (tmp_path / "city.toml").write_text(
+        'city = "lisbon"\n[arms]\nprices = [1, 2]\n[features]\nshared = ["rain"]\n'
+        "[gossip]\ninterval_seconds = 5\n"
+    )
+    (tmp_path / ".env").write_text("PRICEMESH_GOSSIP_INTERVAL_SECONDS=7\nPRICEMESH_ARMS_PRICES=[1,2,3]\n")
+    env = {
+        "PRICEMESH_ARMS__PRICES": "[4, 5]",
+        "PRICEMESH_GOSSIP_SECRETS": "k1:hush-hush-hush-hush-hush-hush-hush",
+        "PRICEMESH_DATABASE_URL": "postgresql+psycopg://me:hush-hush@db/lisbon",
+    }
+    run = pricemesh("config", "--config", "city.toml", cwd=tmp_path, env=env)
+    assert run.returncode == 0, run.stderr
+    effective = json.loads(run.stdout)
+    assert effective["arms"]["prices"] == [4, 5]
+    assert effective["gossip"]["interval_seconds"] == 7
+    assert effective["policy"]["name"] == "netpool"
+    assert "hush-hush" not in run.stdout
+    assert effective["gossip"]["secrets"] == ["k1:***"]
+    assert "***" in effective["database"]["url"]
+
+
+def test_a_file_without_keys_admits_nobody(tmp_path: Path) -> None:
+    (tmp_path / "keys.toml").write_text("")
+    city = RunningCity(
+        settings_for(f"sqlite:///{tmp_path}/city.db", security={"api_keys_file": tmp_path / "keys.toml"})
+    )
+    assert city.http.post("/price", json=CONTEXT).status_code == 401
+    assert city.http.post("/admin/freeze", json={}).status_code == 401
+    assert city.http.get("/healthz").status_code == 200
+    city.stop()
+
+
+def test_a_foreign_page_cannot_act_on_a_service_without_keys(tmp_path: Path) -> None:
+    city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
+    foreign, own = ({"Origin": origin} for origin in ("https://evil.example", "http://localhost:3000"))
+    assert city.http.post("/admin/freeze", json={}, headers=foreign).status_code == 403
+    assert city.http.post("/price", json=CONTEXT, headers=foreign).status_code == 403
+    assert city.http.post("/price", json=CONTEXT, headers=own).status_code == 200
+    city.stop()
+
+
+def test_told_to_stop_it_is_not_ready_and_still_serves_for_a_moment(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/city.db"
+    city = CityProcess(tmp_path, url, server={"drain_seconds": 2.0})
+    with httpx.Client(base_url=city.url, timeout=10) as http:
+        assert http.get("/readyz").status_code == 200
+        city.ask_to_stop()
+        deadline = time.monotonic() + 1.5
+        while (drained := http.get("/readyz")).status_code == 200 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert (drained.status_code, drained.json()["faults"]) == (503, ["shutting down"])
+        assert http.post("/price", json=CONTEXT).status_code == 200
+    assert city.stop() == 0

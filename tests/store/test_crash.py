@@ -1,0 +1,133 @@
+"""kill -9 at random moments under load: nothing acknowledged is lost, nothing is learned twice.
+
+A few kills in `make test`, all of them in `make soak`.
+"""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from pricemesh.core.policies import Shape, make_policy
+from pricemesh.store.database import migrate
+from pricemesh.store.tables import decisions, feedback
+from tests.postgres import Postgres
+from tests.running import CityProcess
+
+CALLERS = 4
+
+
+@dataclass
+class Acknowledged:
+    """What callers were told."""
+
+    decisions: dict[str, int] = field(default_factory=dict)
+    feedback: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+
+def load(url: str, run: int, caller: int, told: Acknowledged, stop: threading.Event) -> None:
+    """Ask for prices and answer them, most of them twice, until the city is gone."""
+    rng = Random(run * 100 + caller)
+    with httpx.Client(base_url=url, timeout=10) as http:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            id_ = f"r{run}-c{caller}-{number}"
+            body = {
+                "shared": {"demand": rng.random(), "rain": rng.random(), "event": 0.0},
+                "local": {"tourists": rng.random(), "strike": 0.0},
+                "decision_id": id_,
+            }
+            try:
+                answer = http.post("/price", json=body)
+                assert answer.status_code == 200, answer.text
+                told.decisions[id_] = answer.json()["arm"]
+                reward = rng.gauss(0, 1)
+                for _ in range(rng.choice((1, 2))):
+                    answer = http.post("/feedback", json={"decision_id": id_, "reward": reward})
+                    assert answer.status_code == 200, answer.text
+                    told.feedback[id_] = (reward, answer.json()["version"])
+            except httpx.TransportError:
+                return
+
+
+def check(url: str, database_url: str, told: Acknowledged, probe_id: str) -> None:
+    engine = sa.create_engine(database_url)
+    with engine.connect() as connection:
+        made = dict(connection.execute(sa.select(decisions.c.id, decisions.c.arm)).all())
+        kept = connection.execute(
+            sa.select(decisions, feedback.c.reward, feedback.c.version)
+            .join_from(feedback, decisions, feedback.c.decision == decisions.c.number)
+            .order_by(feedback.c.version)
+        ).all()
+    engine.dispose()
+    assert told.decisions.items() <= made.items(), "an acknowledged decision was lost"
+    answered = {row.id: (row.reward, row.version) for row in kept}
+    assert len(answered) == len(kept), "a decision was learned twice"
+    assert told.feedback.items() <= answered.items(), "an acknowledged feedback was lost or changed"
+    assert [row.version for row in kept] == list(range(1, len(kept) + 1))
+
+    rebuilt = make_policy("netpool").learner(Shape(5, 3, 2))
+    for row in kept:
+        rebuilt.learn(np.frombuffer(row.vectors, count=5), row.arm, row.reward)
+    probe = {
+        "shared": {"demand": 0.3, "rain": 0.6, "event": 1.0},
+        "local": {"tourists": 0.5, "strike": 1.0},
+    }
+    with httpx.Client(base_url=url, timeout=10) as http:
+        assert http.get("/state").json()["version"] == len(kept)
+        assert http.post("/price", json=probe | {"decision_id": probe_id}).status_code == 200
+        arms: list[dict[str, Any]] = http.get(f"/decisions/{probe_id}").json()["arms"]
+    score = rebuilt.score([0.3, 0.6, 1.0, 0.5, 1.0])
+    np.testing.assert_allclose([arm["estimate"] for arm in arms], score.estimate, atol=1e-9)
+    np.testing.assert_allclose([arm["radius"] for arm in arms], score.radius, atol=1e-9)
+
+
+def kill_again_and_again(folder: Path, database_url: str, kills: int) -> Acknowledged:
+    rng = Random(kills)
+    told = Acknowledged()
+    for run in range(kills):
+        city = CityProcess(folder, database_url)
+        check(city.url, database_url, told, f"probe{run}")
+        stop = threading.Event()
+        callers = [
+            threading.Thread(target=load, args=(city.url, run, caller, told, stop))
+            for caller in range(CALLERS)
+        ]
+        for caller in callers:
+            caller.start()
+        enough, deadline = len(told.feedback) + 12, time.monotonic() + 30
+        while len(told.feedback) < enough and time.monotonic() < deadline:
+            time.sleep(0.005)
+        stop.wait(rng.uniform(0.0, 0.4))
+        city.kill()
+        stop.set()
+        for caller in callers:
+            caller.join()
+    city = CityProcess(folder, database_url)
+    check(city.url, database_url, told, "last-probe")
+    assert city.stop() == 0
+    return told
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(200, marks=pytest.mark.slow)])
+def test_kill_9_on_sqlite(tmp_path: Path, kills: int) -> None:
+    told = kill_again_and_again(tmp_path, f"sqlite:///{tmp_path}/city.db", kills)
+    print(f"{kills} kills, {len(told.decisions)} decisions and {len(told.feedback)} feedback acknowledged")
+    assert len(told.feedback) > 10 * kills
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.slow)])
+def test_kill_9_on_postgres(postgres: Postgres, tmp_path: Path, kills: int) -> None:
+    url = postgres.new_database(f"crash{kills}")
+    migrate(url, "head", "lisbon")
+    told = kill_again_and_again(tmp_path, url, kills)
+    print(f"{kills} kills, {len(told.decisions)} decisions and {len(told.feedback)} feedback acknowledged")
+    assert len(told.feedback) > 10 * kills
