@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pricemesh.core.policies import Learner, Shape, make_policy
-from tests.core.test_told import ARMS, LOCAL, POLICIES, SHARED, summaries, taught
+from tests.core.test_attribution import ARMS, LOCAL, POLICIES, SHARED, summaries, taught
 
 PEERS = ("faro", "porto")
 
@@ -14,7 +14,9 @@ PEERS = ("faro", "porto")
 def in_a_mesh(name: str, **values: Any) -> tuple[Learner, Learner]:
     """A city that has heard two peers, and the same city that has not."""
     city, alone = taught(name, 0, **values), taught(name, 0, **values)
-    city.absorb_held("lisbon", summaries({origin: taught(name, i, 90) for i, origin in enumerate(PEERS, 1)}))
+    city.absorb_summaries(
+        "lisbon", summaries({origin: taught(name, i, 90) for i, origin in enumerate(PEERS, 1)})
+    )
     return city, alone
 
 

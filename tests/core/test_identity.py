@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pricemesh.core.policies import Shape, make_policy
-from pricemesh.core.summary import Held, Summary, merge
+from pricemesh.core.summary import Summaries, Summary, merge
 from tests.core.histories import random_observation
 
 
@@ -49,7 +49,7 @@ def test_netpool_without_heterogeneity_is_shared_linucb(
     shuffle = Random(seed)
     arrived = sent + shuffle.sample(sent, len(sent) // 2)
     shuffle.shuffle(arrived)
-    relay: Held = merge({}, (Summary.from_bytes(summary.to_bytes()) for summary in arrived))
+    relay: Summaries = merge({}, (Summary.from_bytes(summary.to_bytes()) for summary in arrived))
     held = merge(merge({}, arrived[: len(arrived) // 2]), relay.values())
 
     probe = np.zeros((cities, shared + widest))
@@ -57,7 +57,7 @@ def test_netpool_without_heterogeneity_is_shared_linucb(
         probe[i, : shared + s] = rng.normal(size=shared + s)
     truth = central.score(probe)
     for i, s in enumerate(locals_):
-        learners[i].absorb_held(str(i), held)
+        learners[i].absorb_summaries(str(i), held)
         score = learners[i].score(probe[i, : shared + s])
         scale = np.abs(truth.estimate[i]).max(initial=1e-3)
         np.testing.assert_allclose(score.estimate, truth.estimate[i], rtol=1e-8, atol=1e-8 * scale)

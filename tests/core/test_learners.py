@@ -35,7 +35,7 @@ def test_a_batch_of_cities_is_the_same_as_each_city_alone(name: str, settings: d
                     Summary.of(str(i), 0, version, bytes(16), city.numbers()) for i, city in enumerate(cities)
                 ]
                 for i, city in enumerate(cities):
-                    city.absorb_held(str(i), merge({}, told))
+                    city.absorb_summaries(str(i), merge({}, told))
         x, arm, reward = (
             rng.normal(size=(2, 3, 6)),
             rng.integers(3, size=(2, 3)),
@@ -170,13 +170,13 @@ def test_peers_may_come_and_go(name: str) -> None:
         city: Summary.of(city, 0, 1, bytes(16), learner.numbers()) for city, learner in (("b", b), ("c", c))
     }
     with_both = copy.deepcopy(a)
-    with_both.absorb_held("a", told)
+    with_both.absorb_summaries("a", told)
     assert list(with_both.origins or ()) == ["a", "b", "c"]
     assert with_both.weights.shape[-1] == 3
-    with_both.absorb_held("a", {"c": told["c"]})
+    with_both.absorb_summaries("a", {"c": told["c"]})
     assert list(with_both.origins or ()) == ["a", "c"]
     assert with_both.weights.shape[-1] == 2
-    with_both.absorb_held("a", {})
+    with_both.absorb_summaries("a", {})
     if name == "netpool":  # holds no memory of earlier weights: alone is alone
         x = rng.normal(size=4)
         np.testing.assert_allclose(with_both.score(x).estimate, a.score(x).estimate, rtol=1e-12)
@@ -198,7 +198,7 @@ def test_an_honest_majority_discounts_a_city_that_flips_its_signs() -> None:
     flipped = cities[5].summarise()
     flipped["response"] = -flipped["response"]
     told["5"] = Summary.of("5", 0, 1, bytes(16), cities[5].layout.pack(flipped))
-    cities[0].absorb_held("0", told)
+    cities[0].absorb_summaries("0", told)
     trust = cities[0].weights[0]
     assert trust[5] < 0.05
     assert trust[:5].min() > 0.5
@@ -212,7 +212,7 @@ def test_a_summary_that_cannot_be_is_refused_and_changes_nothing(name: str) -> N
     before = snapshot(learner)
     for numbers in (good[:-1], np.where(np.arange(good.size) == 3, np.nan, good)):
         with pytest.raises(BadSummary, match="porto sent"):
-            learner.absorb_held("lisbon", {"porto": Summary.of("porto", 0, 1, bytes(16), numbers)})
+            learner.absorb_summaries("lisbon", {"porto": Summary.of("porto", 0, 1, bytes(16), numbers)})
     assert_unchanged(learner, before)
 
 
@@ -252,7 +252,7 @@ def test_no_lie_of_one_city_in_six_leads_another_astray(lie: dict[str, float]) -
     told["5"] = Summary.of("5", 0, 1, bytes(16), cities[5].layout.pack(parts))
     own = cities[0].own  # type: ignore[attr-defined]
     alone = np.abs(np.linalg.solve(own.gram[0], own.response[0])[:5] - theta[:5]).max()
-    cities[0].absorb_held("0", told)
+    cities[0].absorb_summaries("0", told)
     misled = np.abs(np.eye(6)[:5] @ cities[0].pooled.theta[0] - theta[:5]).max()  # type: ignore[attr-defined]
     assert misled <= alone
 

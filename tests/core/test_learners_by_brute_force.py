@@ -13,7 +13,7 @@ import pytest
 from pricemesh.core.arrays import Array
 from pricemesh.core.policies import Learner, Policy, Shape, make_policy
 from pricemesh.core.policies.netpool import NetPool
-from pricemesh.core.summary import Held, Summary, merge
+from pricemesh.core.summary import Summaries, Summary, merge
 from tests.core.histories import History, random_observation
 from tests.core.test_weights import by_loops
 
@@ -48,9 +48,9 @@ class Town:
             Summary.of(city, 1, version, bytes(16), learner.numbers())
             for city, learner in zip(CITIES, self.learners, strict=True)
         ]
-        held: Held = merge({}, [Summary.from_bytes(summary.to_bytes()) for summary in told])
+        held: Summaries = merge({}, [Summary.from_bytes(summary.to_bytes()) for summary in told])
         for city, learner in zip(CITIES, self.learners, strict=True):
-            learner.absorb_held(city, held)
+            learner.absorb_summaries(city, held)
 
     def cut(self, city: int, rows: int) -> History:
         history = self.histories[city]

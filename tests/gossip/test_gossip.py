@@ -172,7 +172,7 @@ def test_a_dropped_city_is_subtracted_exactly_and_not_heard_again(start_cities: 
     for lessons in faro.pricing.database.lessons(0):
         for lesson in lessons:
             spared.learn(np.frombuffer(lesson.vectors, count=5), lesson.arm, lesson.reward)
-    spared.absorb_held("faro", {"lisbon": lisbon.app.gossip.node.held["lisbon"].summary})
+    spared.absorb_summaries("faro", {"lisbon": lisbon.app.gossip.node.held["lisbon"].summary})
     x = np.ones(5)
     assert faro.pricing.learner.score(x).radius.tolist() != spared.score(x).radius.tolist()
     answer = faro.http.delete("/peers/porto")
@@ -332,7 +332,7 @@ def test_a_city_that_leaves_is_not_called_and_keeps_counting(start_cities: Start
     for _ in range(4):
         tick([lisbon, porto])
     assert lisbon.peers()["faro"]["status"] == "left"
-    assert "faro" in lisbon.pricing.learner.told.origins
+    assert "faro" in lisbon.pricing.learner.attribution.origins
 
 
 def test_a_silent_city_is_marked_after_three_missed_ticks_and_keeps_counting(start_cities: Start) -> None:
@@ -347,7 +347,7 @@ def test_a_silent_city_is_marked_after_three_missed_ticks_and_keeps_counting(sta
         seen.append(lisbon.peers()["faro"]["status"])
     assert seen == ["fresh", "fresh", "silent", "silent", "silent"]
     assert lisbon.peers()["faro"]["reason"]
-    assert lisbon.pricing.learner.told.origins == ("faro", "porto")
+    assert lisbon.pricing.learner.attribution.origins == ("faro", "porto")
     again = RunningCity(faro.pricing.settings, port=int(faro.url.rpartition(":")[2]))
     tick([lisbon, porto])
     tick([lisbon, porto])
@@ -570,7 +570,7 @@ def test_cities_that_are_not_admitted_any_more_are_forgotten_at_the_start(start_
     gossip = faro.pricing.settings.gossip.model_copy(update={"cities": ("faro", "lisbon")})
     again = RunningCity(faro.pricing.settings.model_copy(update={"gossip": gossip}))
     assert set(held(again)) == {"faro", "lisbon"}
-    assert again.pricing.learner.told.origins == ("lisbon",)
+    assert again.pricing.learner.attribution.origins == ("lisbon",)
     again.stop()
 
 

@@ -12,7 +12,7 @@ from pricemesh.city.deciding import Quote
 from pricemesh.core.features import Feature, FeatureSpace
 from pricemesh.errors import InvalidContext, UnreadableBody
 from pricemesh.http import schemas
-from pricemesh.http.answers import Decision, Decisions
+from pricemesh.http.answers import DecisionBodies, DecisionBody
 from pricemesh.http.price_reader import PriceReader
 from pricemesh.http.problems import parsed
 
@@ -141,5 +141,5 @@ def test_a_city_with_names_that_json_escapes_is_read_by_the_models() -> None:
 
 
 def test_an_answer_has_the_fields_of_its_model() -> None:
-    assert list(Decision.__struct_fields__) == list(schemas.Decision.model_fields)
-    assert list(Decisions.__struct_fields__) == list(schemas.DecisionBatch.model_fields)
+    assert list(DecisionBody.__struct_fields__) == list(schemas.Decision.model_fields)
+    assert list(DecisionBodies.__struct_fields__) == list(schemas.DecisionBatch.model_fields)

@@ -23,9 +23,10 @@ from pricemesh.errors import (
     SchemaOutdated,
     StorageUnavailable,
 )
+from pricemesh.runtime import Runtime
 from pricemesh.store import writes
+from pricemesh.store.commands import SaveDecisions
 from pricemesh.store.database import Database, migrate
-from pricemesh.store.operations import KeepDecisions
 from pricemesh.store.tables import learner as learner_table
 from pricemesh.store.tables import metadata
 from tests.postgres import Postgres
@@ -61,7 +62,7 @@ def test_migrations_go_down_and_up_again_with_data_in_the_tables(start: Start, d
 
 
 def test_a_second_process_on_the_same_database_is_refused(city: RunningCity, database_url: str) -> None:
-    other = Database(database_url, "lisbon")
+    other = Database(database_url, "lisbon", Runtime())
     with pytest.raises(DatabaseInUse, match="another process"):
         other.open(city.pricing.settings.schema_description)
     assert city.price()["city"] == "lisbon"
@@ -84,14 +85,14 @@ def test_a_database_made_for_another_configuration_is_never_reinterpreted(
     start().price()
     start().stop()
     settings = settings_for(database_url, **section)
-    database = Database(database_url, settings.city)
+    database = Database(database_url, settings.city, Runtime())
     with pytest.raises(SchemaChanged, match=said):
         database.open(settings.schema_description)
 
 
 def test_postgres_without_a_schema_says_what_to_do(postgres: Postgres) -> None:
     url = postgres.new_database(f"empty{time.time_ns()}")
-    database = Database(url, "lisbon")
+    database = Database(url, "lisbon", Runtime())
     with pytest.raises(SchemaOutdated, match="pricemesh migrate"):
         database.open(settings_for(url).schema_description)
 
@@ -209,10 +210,10 @@ def test_one_operation_that_the_database_refuses_does_not_take_others_with_it(po
         operations = []
         for id_ in ("good", "bad", "better"):  # one after the other: each on an occasion of its own
             (made,) = city.pricing._decide_all([Quote([(id_, None)], bytes(5 * 8))])
-            assert isinstance(made, KeepDecisions)
+            assert isinstance(made, SaveDecisions)
             operations.append(made)
         assert len({operation.rows[0].occasion for operation in operations}) == 3
-        operations[1] = KeepDecisions([operations[1].rows[0]._replace(subject="too" * 100)])
+        operations[1] = SaveDecisions([operations[1].rows[0]._replace(subject="too" * 100)])
         submitted = [city.pricing.writer.submit(operation) for operation in operations]
         return await asyncio.gather(*submitted, return_exceptions=True)
 
@@ -316,7 +317,9 @@ def test_a_database_is_locked_by_whatever_name_it_is_reached(tmp_path: Path) -> 
     city = RunningCity(settings_for(url))
     (tmp_path / "alias.db").symlink_to(tmp_path / "city.db")
     with pytest.raises(DatabaseInUse):
-        Database(f"sqlite:///{tmp_path}/alias.db", "lisbon").open(settings_for(url).schema_description)
+        Database(f"sqlite:///{tmp_path}/alias.db", "lisbon", Runtime()).open(
+            settings_for(url).schema_description
+        )
     with pytest.raises(DatabaseInUse):
         migrate(url, "base", "lisbon")
     city.stop()

@@ -19,7 +19,7 @@ def beliefs_of(pricing: Pricing, shared: Mapping[str, float], local: Mapping[str
         "chosen": int(choose(score, limits.allowed)),
         "chosen_alone": int(choose(alone, limits.allowed)),
         "separable": not learner.mixes,
-        "told_by": list(learner.told.origins),
+        "told_by": list(learner.attribution.origins),
         "arms": [
             {
                 "arm": arm,

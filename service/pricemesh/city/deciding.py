@@ -13,7 +13,7 @@ from pricemesh.core.arrays import Array
 from pricemesh.core.policies import Learner
 from pricemesh.core.ucb import Score, choose
 from pricemesh.errors import InvalidContext, PricemeshError
-from pricemesh.store.operations import Decided, KeepDecisions, Occasion
+from pricemesh.store.commands import Decision, Occasion, SaveDecisions
 
 Name = tuple[str | None, str | None]  # decision_id, subject
 UNNAMED: Name = (None, None)
@@ -53,7 +53,7 @@ class Decider:
 
     def decide_all(
         self, quotes: Sequence[Quote], standing: Standing
-    ) -> Sequence[KeepDecisions | PricemeshError]:
+    ) -> Sequence[SaveDecisions | PricemeshError]:
         """One score costs little less than many. A context that cannot be used is a fault of its quote."""
         try:
             contexts = self.contexts(quotes)
@@ -66,7 +66,7 @@ class Decider:
         parts, at = [], 0
         for quote in quotes:
             ids = [id_ for id_, _ in quote.names if id_ is not None]
-            parts.append(KeepDecisions(rows[at : at + quote.size], frozenset(ids) if ids else NOBODY))
+            parts.append(SaveDecisions(rows[at : at + quote.size], frozenset(ids) if ids else NOBODY))
             at += quote.size
         return parts
 
@@ -74,12 +74,12 @@ class Decider:
         """All of them, (m, d), each within its bounds."""
         return self._space.rows(b"".join([quote.contexts for quote in quotes]))
 
-    def _decide(self, contexts: Array, names: Sequence[Name], standing: Standing) -> list[Decided]:
+    def _decide(self, contexts: Array, names: Sequence[Name], standing: Standing) -> list[Decision]:
         """Contexts (m, d)."""
         score = self._learner.score(contexts[0] if len(names) == 1 else contexts)
         arms, limits = self._choose(score, names, standing.pinned_arm)
         parts = [contexts, *map(np.atleast_2d, score)]
-        told_by = self._learner.told.origins
+        told_by = self._learner.attribution.origins
         if told_by:
             parts += self._learner.parts(contexts, np.array(arms))
         vectors = np.concatenate(parts, axis=1)
@@ -89,7 +89,7 @@ class Decider:
         prices = map(self._prices.__getitem__, arms)
         ids, subjects = self._ids(names, now), [subject for _, subject in names]
         columns = zip(ids, subjects, arms, prices, limits, as_bytes, repeat(occasion), strict=False)
-        rows = list(map(Decided._make, columns))
+        rows = list(map(Decision._make, columns))
         for i, (id_, subject) in enumerate(names):
             if id_ is None:
                 continue

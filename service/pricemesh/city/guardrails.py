@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pricemesh.city.settings import Settings
-from pricemesh.store.operations import Decided
+from pricemesh.store.commands import Decision
 from pricemesh.store.reads import Reader
 
 MOST_REMEMBERED = 10_000
@@ -26,7 +26,7 @@ class Guardrails:
         self._max_step = settings.guardrails.max_step
         self._reader = reader
         self._latest: OrderedDict[str, float] = OrderedDict()  # the price last given, by subject
-        self._taken: OrderedDict[str, Decided] = OrderedDict()  # decisions with a subject, by id
+        self._taken: OrderedDict[str, Decision] = OrderedDict()  # decisions with a subject, by id
         below = self._prices < (-np.inf if settings.guardrails.floor is None else settings.guardrails.floor)
         above = self._prices > (
             np.inf if settings.guardrails.ceiling is None else settings.guardrails.ceiling
@@ -57,14 +57,14 @@ class Guardrails:
             near = distance <= distance[within].min()
         return Limits(within & near, _added(fixed.said, "max_step", within & ~near))
 
-    def taken(self, decision_id: str) -> Decided | None:
+    def taken(self, decision_id: str) -> Decision | None:
         """A decision that is asked for again: it is no step."""
         return self._taken.get(decision_id)
 
     def stepped(self, subject: str, price: float) -> None:
         _put(self._latest, subject, price)
 
-    def take(self, decision: Decided) -> None:
+    def take(self, decision: Decision) -> None:
         _put(self._taken, decision.id, decision)
 
     def forget(self, asked: Iterable[tuple[str | None, str | None]]) -> None:

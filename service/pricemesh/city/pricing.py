@@ -6,7 +6,6 @@ Lives on one event loop, which alone touches the learner. What it answers has be
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
@@ -26,19 +25,20 @@ from pricemesh.errors import (
     StorageUnavailable,
     UnknownDecision,
 )
-from pricemesh.store.database import Committed, Database
-from pricemesh.store.operations import (
+from pricemesh.runtime import Runtime
+from pricemesh.store.commands import (
     CloseWindow,
-    Decided,
-    KeepDecisions,
-    KeepFeedback,
-    KeepMesh,
-    KeepSnapshot,
-    Kept,
+    Command,
+    Decision,
     Lesson,
-    Operation,
+    SaveDecisions,
+    SaveFeedback,
+    SaveSnapshot,
     SetControl,
+    StoredDecision,
+    UpdateMesh,
 )
+from pricemesh.store.database import CommitResult, Database
 from pricemesh.store.writer import Done, Writer
 
 log = logging.getLogger("pricemesh")
@@ -50,13 +50,16 @@ class Pricing:
     def __init__(
         self,
         settings: Settings,
+        runtime: Runtime,
         *,
-        clock: Callable[[], float] = time.time,
         observed: Callable[[int, float], None] = lambda _size, _seconds: None,
     ) -> None:
         self.settings = settings
-        self.database = Database(settings.database.url, settings.city)
-        self._clock = clock
+        self.runtime = runtime
+        self.database = Database(
+            settings.database.url, settings.city, runtime, settings.database.lock_wait_seconds
+        )
+        self._clock = runtime.clock
         self._observed = observed
         self.prices = np.array(settings.arms.prices)
         self.learner = settings.policy.policy.learner(settings.shape)
@@ -72,14 +75,14 @@ class Pricing:
         self._opened = False
         self.draining = False
         self._rails = Guardrails(settings, self.database.reader)
-        self._decider = Decider(settings, self.learner, self._rails, clock)
+        self._decider = Decider(settings, self.learner, self._rails, runtime.clock)
 
     # Start and end
 
     def open(self) -> None:
         """Own the database and bring the learner to what it keeps. Whatever hinders a start is said here."""
         kept = self.database.open(self.settings.schema_description)
-        self.place = kept.place
+        self.mesh_record = kept.mesh_record
         if kept.payload is not None and kept.tallies["policy"] == self.policy_parameters():
             self._load(kept.payload, kept.tallies, kept.version)
         elif kept.payload is not None:
@@ -126,6 +129,10 @@ class Pricing:
         assert self._writer is not None, "Pricing.start() comes first"
         return self._writer
 
+    async def commit(self, command: Command) -> Any:
+        """Its result, once it is committed; StorageUnavailable when it could not be."""
+        return await self.writer.submit(command)
+
     # Prices
 
     def quote(self, quote: Quote, done: Done) -> None:
@@ -136,7 +143,7 @@ class Pricing:
         else:
             self.writer.put(quote, done)
 
-    async def _quote_subjects(self, quote: Quote) -> Sequence[Decided]:
+    async def _quote_subjects(self, quote: Quote) -> Sequence[Decision]:
         """A subject's price is a step from its last one: what is needed for it is fetched first, and they
         are decided in the order they came."""
         self._decider.contexts([quote])  # refused, if it is, before anything is fetched
@@ -145,13 +152,13 @@ class Pricing:
         if isinstance(deciding, PricemeshError):
             raise deciding
         try:
-            kept: Sequence[Decided] = await self.writer.submit(deciding)
+            kept: Sequence[Decision] = await self.writer.submit(deciding)
         except StorageUnavailable:
             self._rails.forget(quote.names)
             raise
         return kept
 
-    def _ready(self, waiting: Sequence[Quote | Operation]) -> Sequence[Operation | PricemeshError]:
+    def _ready(self, waiting: Sequence[Quote | Command]) -> Sequence[Command | PricemeshError]:
         """Decide all prices that are asked for."""
         quotes = [one for one in waiting if type(one) is Quote]
         if not quotes:
@@ -159,7 +166,7 @@ class Pricing:
         made = iter(self._decide_all(quotes))
         return [next(made) if type(one) is Quote else one for one in waiting]  # type: ignore[misc]
 
-    def _decide_all(self, quotes: Sequence[Quote]) -> Sequence[KeepDecisions | PricemeshError]:
+    def _decide_all(self, quotes: Sequence[Quote]) -> Sequence[SaveDecisions | PricemeshError]:
         return self._decider.decide_all(quotes, Standing(self.version, self._pinned_arm))
 
     @property
@@ -172,7 +179,7 @@ class Pricing:
         """Keep rewards in one commit, learn them, and tell what came of each, a `FeedbackResult`."""
         now = self._clock()
         window = self.settings.feedback.window_seconds
-        self.writer.put(KeepFeedback(items, now, "freeze" in self.controls, now - window), done)
+        self.writer.put(SaveFeedback(items, now, "freeze" in self.controls, now - window), done)
 
     async def close_window(self) -> int:
         """Where there is a default reward, give it to decisions whose window has closed unanswered."""
@@ -185,7 +192,7 @@ class Pricing:
         lessons: list[Lesson] = await self.writer.submit(closing)
         return len(lessons)
 
-    def _committed(self, operations: Sequence[Operation], outcome: Committed) -> None:
+    def _committed(self, operations: Sequence[Command], outcome: CommitResult) -> None:
         """Learn what has just become durable, in the order of its versions."""
         self._learn(outcome.recovered)
         lessons: list[Lesson] = []
@@ -193,9 +200,9 @@ class Pricing:
             if isinstance(result, Exception):
                 continue
             match operation:
-                case KeepFeedback():
+                case SaveFeedback():
                     lessons += [item.lesson for item in result if item.lesson is not None]
-                case KeepDecisions(rows, named):
+                case SaveDecisions(rows, named):
                     # Under a name that was there already, or comes twice, nothing new was decided.
                     pairs = zip(rows, result, strict=True) if named else ()
                     fresh = {row.id: row for row, kept in pairs if row is kept}.values() if named else rows
@@ -219,7 +226,7 @@ class Pricing:
         self._snapshot_version = self.version
         self.writer.submit(self._snapshot(self._mixed)).add_done_callback(_log_fault)
 
-    def _snapshot(self, mixes: int) -> KeepSnapshot:
+    def _snapshot(self, mixes: int) -> SaveSnapshot:
         payload = dump(self.learner)
         tallies = {
             "policy": self.policy_parameters(),
@@ -228,7 +235,7 @@ class Pricing:
             "reward_sums": self.reward_sums.tolist(),
             "mixes": mixes,
         }
-        return KeepSnapshot(self.version, json.dumps(tallies), payload)
+        return SaveSnapshot(self.version, json.dumps(tallies), payload)
 
     # Peers
 
@@ -236,7 +243,7 @@ class Pricing:
         """Let the newest summaries count from the next price on; the work is done beside the prices. What
         this moved that no later tick brings back is committed before anyone is told of it."""
         learner = self.learner
-        folded = await asyncio.to_thread(learner.fold, *learner.gathered(self.settings.city, held))
+        folded = await asyncio.to_thread(learner.fold, *learner.stack_summaries(self.settings.city, held))
         learner.adopt(folded)  # refused where a number in it is not finite: what counted before goes on
         memory = {name: value.tolist() for name, value in learner.memory().items()}
         kept: list[asyncio.Future[Any]] = []
@@ -247,7 +254,7 @@ class Pricing:
         mixed = self._mixed
         if memory:
             memory_of_ticks = json.dumps({"origins": learner.origins, **memory})
-            kept.append(self.writer.submit(KeepMesh(memory=memory_of_ticks)))
+            kept.append(self.writer.submit(UpdateMesh(memory=memory_of_ticks)))
         for done in kept:
             await done
         self.mixes = mixed
@@ -259,12 +266,12 @@ class Pricing:
 
     def rejoin(self, held: Mapping[str, Summary]) -> bool:
         """After a restart: peers count as they did. False when they do not, until the next absorb."""
-        memory = dict(self.place.memory)
+        memory = dict(self.mesh_record.memory)
         origins = tuple(memory.pop("origins", ()))
         try:
             if memory.keys() == self.learner.memory().keys() and origins:
                 self.learner.recall(origins, {name: np.array(value) for name, value in memory.items()})
-            self.learner.absorb_held(self.settings.city, held, again=True)
+            self.learner.absorb_summaries(self.settings.city, held, again=True)
         except (BadSummary, ValueError) as fault:
             log.warning("peers count again with the next tick", extra={"fault": str(fault)})
             return False
@@ -304,13 +311,13 @@ class Pricing:
         """Which arms may be chosen now for somebody without a last price."""
         return self._rails.limits(None, self._pinned_arm)
 
-    async def decision(self, id_: str) -> Kept:
+    async def decision(self, id_: str) -> StoredDecision:
         row = await asyncio.to_thread(self.database.reader.decision, id_)
         if row is None:
             raise UnknownDecision(f"there is no decision {id_!r}")
         return row
 
-    async def latest_decisions(self, **filters: Any) -> list[Kept]:
+    async def latest_decisions(self, **filters: Any) -> list[StoredDecision]:
         return await asyncio.to_thread(lambda: self.database.reader.latest_decisions(**filters))
 
     async def faults(self) -> list[str]:

@@ -103,6 +103,7 @@ class PolicySettings(BaseModel):
 
 class DatabaseSettings(Section):
     url: str = "sqlite:///pricemesh.db"
+    lock_wait_seconds: float = Field(default=10.0, ge=0, le=600)  # for the process that served before
 
     @field_validator("url")
     @classmethod
@@ -194,6 +195,9 @@ class ServerSettings(Section):
     port: int = Field(default=8000, ge=0, le=65535)
     drain_seconds: float = Field(default=0.5, ge=0, le=600)
     stop_with_stdin: bool = False  # end when standard input does: with whoever started it
+    fast_path: bool = True  # prices and feedback go from the HTTP parser to the city without ASGI
+    access_log: bool = False  # log every request, not only refusals, errors and slow ones
+    slow_seconds: float = Field(default=1.0, gt=0)  # a request that takes longer is logged
 
 
 class Settings(Section):

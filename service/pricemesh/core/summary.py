@@ -157,7 +157,7 @@ class Summary:
         return cls(origin, epoch, version, print_, data[_HEADER.size + origin_bytes :])
 
 
-Held = dict[str, Summary]
+Summaries = dict[str, Summary]
 
 
 class Ordered(Protocol):

@@ -11,7 +11,7 @@ from pricemesh.core.summary import Summary
 from pricemesh.errors import NotStarted, StorageUnavailable
 from pricemesh.gossip.letters import Letter, Seal
 from pricemesh.gossip.node import Node
-from pricemesh.store.operations import KeepLetters, KeepMesh
+from pricemesh.store.commands import SaveLetters, UpdateMesh
 
 log = logging.getLogger("pricemesh.gossip")
 
@@ -23,8 +23,8 @@ class Author:
         self._pricing = pricing
         self._node = node
         self._clock = clock
-        self.seal = Seal(pricing.place.seed)
-        self.epoch = pricing.place.epoch
+        self.seal = Seal(pricing.mesh_record.seed)
+        self.epoch = pricing.mesh_record.epoch
         self.published_at = 0.0
         self._publishing = asyncio.Lock()
 
@@ -68,16 +68,16 @@ class Author:
         """The epoch, and the letter that is published under it."""
         assert self.published is not None
         try:
-            await self._pricing.writer.submit(KeepMesh(epoch=self.epoch))
+            await self._pricing.commit(UpdateMesh(epoch=self.epoch))
             await self._keep(self.published)
         except StorageUnavailable as fault:
             log.warning("the place in the mesh is not kept yet", extra={"fault": str(fault)})
 
     async def _keep(self, letter: Letter) -> None:
-        await self._pricing.writer.submit(KeepLetters([(letter.origin, letter.wire)], self._clock()))
+        await self._pricing.commit(SaveLetters([(letter.origin, letter.wire)], self._clock()))
 
     async def publish(self) -> None:
-        """Tell all that is known now. Committed before it is told: after a crash the same version must not
+        """Tell all that is known now. CommitResult before it is told: after a crash the same version must not
         name another content."""
         async with self._publishing:
             if not self._pricing.settled:
@@ -100,5 +100,5 @@ class Author:
             "It goes on under epoch %d",
             self.epoch,
         )
-        await self._pricing.writer.submit(KeepMesh(epoch=self.epoch))
+        await self._pricing.commit(UpdateMesh(epoch=self.epoch))
         await self.publish()

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pricemesh.city.addresses import checked_address, is_loopback, may_be_called
 from pricemesh.city.pricing import Pricing
 from pricemesh.gossip.peers import Book
-from pricemesh.store.operations import ForgetPeers, KeepPeers
+from pricemesh.store.commands import AddPeers, RemovePeers
 
 log = logging.getLogger("pricemesh.gossip")
 
@@ -39,11 +39,11 @@ class Discovery:
         fresh = [peer.address for peer in self.book.add(fresh, configured=False)]
         if fresh:
             log.info("addresses learned", extra={"addresses": fresh})
-            await self._pricing.writer.submit(KeepPeers(fresh, self._clock()))
+            await self._pricing.commit(AddPeers(fresh, self._clock()))
 
     async def forget_unreached(self) -> None:
         """Addresses that others told and where nobody ever answered make room."""
         gone = self.book.forget_unreached()
         if gone:
             log.info("addresses forgotten", extra={"addresses": gone})
-            await self._pricing.writer.submit(ForgetPeers(gone))
+            await self._pricing.commit(RemovePeers(gone))

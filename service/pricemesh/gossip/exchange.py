@@ -7,10 +7,7 @@ peer that is slow, down or lying costs nobody but itself. What is taken has been
 import asyncio
 import json
 import logging
-import random
-import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -35,7 +32,7 @@ from pricemesh.gossip.letters import Leave, Letter
 from pricemesh.gossip.node import NAME
 from pricemesh.gossip.peers import Book, Peer
 from pricemesh.gossip.signing import HEADER, Keyring
-from pricemesh.store.operations import DropOrigin, TrustKey
+from pricemesh.store.commands import DropOrigin, TrustKey
 
 log = logging.getLogger("pricemesh.gossip")
 
@@ -48,16 +45,13 @@ class Gossip:
     def __init__(
         self,
         pricing: Pricing,
-        *,
-        clock: Callable[[], float] = time.time,
-        rng: random.Random | None = None,
     ) -> None:
         settings = pricing.settings
         self.pricing = pricing
         self.settings = settings.gossip
         self.city = settings.city
-        self._clock = clock
-        self._rng = rng or random.Random()
+        clock = self._clock = pricing.runtime.clock
+        self._rng = pricing.runtime.rng
         self._keyring = Keyring(self.settings.secrets)
         self._unsigned = not self.settings.secrets and settings.security.api_keys_file is None
         self._timeout = self.settings.timeout_seconds or max(0.1, self.settings.interval_seconds)
@@ -84,7 +78,7 @@ class Gossip:
 
     def open(self) -> None:
         """Go on with what the database holds; `Pricing.open` comes first."""
-        place = self.pricing.place
+        place = self.pricing.mesh_record
         self._author = Author(self.pricing, self.node, self._clock)
         self.node.dropped, self.node.trusted = set(place.dropped), dict(place.trusted)
         self.book.add(self.settings.peers, configured=True)
@@ -382,7 +376,7 @@ class Gossip:
         """What this city told is subtracted, and nothing is heard of it any more."""
         if origin == self.city:
             raise UnknownCity("a city cannot drop itself: POST /admin/leave lets it leave the mesh")
-        await self.pricing.writer.submit(DropOrigin(origin, self._clock()))
+        await self.pricing.commit(DropOrigin(origin, self._clock()))
         self.node.drop(origin)
         self.intake.quarantined.pop(origin, None)
         await self.absorb()
@@ -390,14 +384,14 @@ class Gossip:
     async def readmit(self, origin: str) -> None:
         if origin not in self.node.dropped:
             raise UnknownCity(f"{origin!r} has not been dropped here")
-        await self.pricing.writer.submit(DropOrigin(origin, self._clock(), readmitted=True))
+        await self.pricing.commit(DropOrigin(origin, self._clock(), readmitted=True))
         self.node.readmit(origin)
 
     async def trust(self, origin: str, key: bytes) -> None:
         """Know this city by this key from now on: it was set up anew."""
         if origin == self.city:
             raise UnknownCity("a city's own key is in its database")
-        await self.pricing.writer.submit(TrustKey(origin, key))
+        await self.pricing.commit(TrustKey(origin, key))
         self.node.trust(origin, key)
         self.intake.quarantined.pop(origin, None)
         await self.absorb()

@@ -12,7 +12,7 @@ from pricemesh.city.pricing import Pricing
 from pricemesh.core.summary import Summary
 from pricemesh.errors import BadSummary
 from pricemesh.gossip.node import Node, Refusal, Sifted
-from pricemesh.store.operations import KeepLetters
+from pricemesh.store.commands import SaveLetters
 
 log = logging.getLogger("pricemesh.gossip")
 
@@ -54,7 +54,7 @@ class Intake:
             if sifted.fresh:
                 now = self._clock()
                 kept = [(letter.origin, letter.wire) for letter in sifted.fresh]
-                await self._pricing.writer.submit(KeepLetters(kept, now))
+                await self._pricing.commit(SaveLetters(kept, now))
                 self.node.take(sifted.fresh)
                 self._counts["letters", "taken"] += len(kept)
                 for letter in sifted.fresh:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from pricemesh.city.addresses import CITY_NAME
-from pricemesh.core.summary import Held, Summary, merge
+from pricemesh.core.summary import Summaries, Summary, merge
 from pricemesh.errors import BadSummary
 from pricemesh.gossip.envelope import UNWANTED, Digest, Edition, Message, state_of
 from pricemesh.gossip.letters import Letter
@@ -61,7 +61,7 @@ class Node:
     # What is held
 
     @property
-    def summaries(self) -> Held:
+    def summaries(self) -> Summaries:
         return {origin: letter.summary for origin, letter in self.held.items()}
 
     @property

@@ -13,11 +13,11 @@ from pricemesh.city.settings import Settings
 from pricemesh.core.arrays import Array
 from pricemesh.errors import OtherReward, PricemeshError, TooLate, UnknownDecision
 from pricemesh.http.problems import STATUSES
-from pricemesh.store.operations import Decided, FeedbackResult, FeedbackStatus, Kept
+from pricemesh.store.commands import Decision, FeedbackResult, FeedbackStatus, StoredDecision
 
 
-class Decision(msgspec.Struct, gc=False):
-    """As `wire.Decision`; what was ruled out is JSON already."""
+class DecisionBody(msgspec.Struct, gc=False):
+    """As `wire.DecisionBody`; what was ruled out is JSON already."""
 
     decision_id: str
     city: str
@@ -29,8 +29,8 @@ class Decision(msgspec.Struct, gc=False):
     limited_by: msgspec.Raw
 
 
-class Decisions(msgspec.Struct, gc=False):
-    decisions: list[Decision]
+class DecisionBodies(msgspec.Struct, gc=False):
+    decisions: list[DecisionBody]
 
 
 def feedback_fault(decision_id: str, result: FeedbackResult) -> PricemeshError | None:
@@ -70,16 +70,16 @@ class Answers:
             struct.Struct(f"<{8 * (self._dim + arm)}xd{between}xd").unpack_from for arm in range(self._arms)
         ]
 
-    def decision(self, row: Decided) -> Decision:
+    def decision(self, row: Decision) -> DecisionBody:
         id_, _, arm, price, limited_by, vectors, occasion = row
         estimate, radius = self._bound_of[arm](vectors)
         said = msgspec.Raw(limited_by.encode())
-        return Decision(id_, self._city, arm, price, estimate, radius, occasion.policy, said)
+        return DecisionBody(id_, self._city, arm, price, estimate, radius, occasion.policy, said)
 
-    def decisions(self, rows: Sequence[Decided]) -> Decisions:
-        return Decisions([self.decision(row) for row in rows])
+    def decisions(self, rows: Sequence[Decision]) -> DecisionBodies:
+        return DecisionBodies([self.decision(row) for row in rows])
 
-    def record(self, kept: Kept) -> dict[str, Any]:
+    def record(self, kept: StoredDecision) -> dict[str, Any]:
         row = kept.decision
         vectors = np.frombuffer(row.vectors)
         ends = np.cumsum((self._dim, self._arms, self._arms))
@@ -100,7 +100,7 @@ class Answers:
             "contributions": self._contributions(row, short, parts),
         }
 
-    def _contributions(self, row: Decided, short: Decision, parts: Array) -> list[dict[str, Any]]:
+    def _contributions(self, row: Decision, short: DecisionBody, parts: Array) -> list[dict[str, Any]]:
         """Each peer's part of the chosen arm's estimate and radius; what is left is the city's own."""
         peers = row.occasion.told_by.split(",") if row.occasion.told_by else []
         estimates, radii = parts.reshape(2, -1).tolist() if peers else ([], [])

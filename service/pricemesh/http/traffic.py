@@ -16,10 +16,10 @@ from pydantic import BaseModel
 from pricemesh.city.pricing import Pricing
 from pricemesh.errors import BodyTooLarge, UnreadableBody, WrongMethod
 from pricemesh.http import schemas
-from pricemesh.http.answers import Answers, Decision, Decisions, feedback_fault, feedback_outcome
+from pricemesh.http.answers import Answers, DecisionBodies, DecisionBody, feedback_fault, feedback_outcome
 from pricemesh.http.price_reader import PriceReader, refuse_too_many
 from pricemesh.http.problems import parsed
-from pricemesh.store.operations import Decided, FeedbackResult
+from pricemesh.store.commands import Decision, FeedbackResult
 from pricemesh.store.writer import Done
 
 Receive = Callable[[], Awaitable[Any]]
@@ -111,10 +111,10 @@ class Traffic:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    def _price(self, _begun: None, kept: Sequence[Decided]) -> Decision:
+    def _price(self, _begun: None, kept: Sequence[Decision]) -> DecisionBody:
         return self._answers.decision(kept[0])
 
-    def _prices(self, _begun: None, kept: Sequence[Decided]) -> Decisions:
+    def _prices(self, _begun: None, kept: Sequence[Decision]) -> DecisionBodies:
         return self._answers.decisions(kept)
 
     def _tell(self, given: schemas.FeedbackRequest, done: Done) -> schemas.FeedbackRequest:

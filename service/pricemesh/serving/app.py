@@ -22,14 +22,15 @@ from pricemesh.http.keys import Gatekeeper, read_keys
 from pricemesh.http.metrics import Metrics
 from pricemesh.http.openapi import describe
 from pricemesh.http.traffic import Traffic
+from pricemesh.runtime import Runtime
 from pricemesh.version import __version__
 
 log = logging.getLogger("pricemesh")
 
 
-def create_app(settings: Settings) -> Gate:
+def create_app(settings: Settings, runtime: Runtime | None = None) -> Gate:
     metrics = Metrics(settings.city)
-    pricing = Pricing(settings, observed=metrics.commit)
+    pricing = Pricing(settings, runtime or Runtime(), observed=metrics.commit)
     gossip = Gossip(pricing)
     metrics.watch(pricing, gossip)
     lab = Lab(demo=settings.lab.demo)

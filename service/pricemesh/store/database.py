@@ -6,7 +6,6 @@ Only `commit` writes, all or nothing, on the one connection that owns the databa
 import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,10 +24,11 @@ from pricemesh.errors import (
     SchemaOutdated,
     StorageUnavailable,
 )
+from pricemesh.runtime import Runtime
 from pricemesh.store import schema
+from pricemesh.store.commands import Command, Lesson, SaveDecisions, SaveFeedback
 from pricemesh.store.engines import LONG_LOG, SHORT_LOG, postgres_engine, sqlite_engine
 from pricemesh.store.faults import reason
-from pricemesh.store.operations import KeepDecisions, KeepFeedback, Lesson, Operation
 from pricemesh.store.reads import Reader, lessons_since
 from pricemesh.store.tables import city, controls, dropped, learner, letters, mesh, peers, trusted
 from pricemesh.store.writes import carry_out
@@ -37,17 +37,17 @@ LARGE_COMMIT = 500  # rows, by which SQLite's log is kept short or long
 MOST_IN_DOUBT = 10_000  # more lessons than one commit can hold
 
 
-class Found(NamedTuple):
+class StoredState(NamedTuple):
     """What a start finds."""
 
     version: int  # of the snapshot; 0 without one
     payload: bytes | None
     tallies: dict[str, Any]
     controls: dict[str, tuple[str, float]]
-    place: "Place"
+    mesh_record: "MeshRecord"
 
 
-class Place(NamedTuple):
+class MeshRecord(NamedTuple):
     """What is kept of the mesh and of this city's place in it."""
 
     epoch: int
@@ -59,14 +59,16 @@ class Place(NamedTuple):
     dropped: list[str]
 
 
-class Committed(NamedTuple):
+class CommitResult(NamedTuple):
     results: list[Any]  # one for each operation; a fault where that one alone was refused
     recovered: list[Lesson]  # to be learned before anything in `results`
 
 
 class Database:
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str, name: str, runtime: Runtime, lock_wait_seconds: float = 0.0) -> None:
         self._url = make_url(url)
+        self._lock_wait_seconds = lock_wait_seconds
+        self._runtime = runtime
         self._name = name
         self._lock_file: IO[str] | None = None
         self.is_sqlite = self._url.get_backend_name() == "sqlite"
@@ -80,7 +82,7 @@ class Database:
 
     # Start and end
 
-    def open(self, description: dict[str, Any]) -> Found:
+    def open(self, description: dict[str, Any]) -> StoredState:
         """Own the database, check that it is the one this city was configured for, and read what it keeps."""
         if self.is_sqlite:
             self._lock_sqlite()
@@ -179,23 +181,25 @@ class Database:
                 "cannot be read in new terms: put the old values back, or name a new database.url"
             )
 
-    def _read(self, connection: Connection) -> Found:
+    def _read(self, connection: Connection) -> StoredState:
         snapshot = connection.execute(select(learner)).first()
         version = snapshot.version if snapshot else 0
-        return Found(
+        return StoredState(
             version=version,
             payload=snapshot.payload if snapshot else None,
             tallies=json.loads(snapshot.tallies) if snapshot else {},
             controls={row.name: (row.value, row.since) for row in connection.execute(select(controls))},
-            place=self._place(connection),
+            mesh_record=self._mesh_record(connection),
         )
 
-    def _place(self, connection: Connection) -> Place:
+    def _mesh_record(self, connection: Connection) -> MeshRecord:
         row = connection.execute(select(mesh)).first()
         if row is None:
-            connection.execute(insert(mesh).values(id=1, epoch=1, seed=os.urandom(32), memory="{}"))
+            connection.execute(
+                insert(mesh).values(id=1, epoch=1, seed=self._runtime.random_bytes(32), memory="{}")
+            )
             row = connection.execute(select(mesh)).one()
-        return Place(
+        return MeshRecord(
             epoch=row.epoch,
             seed=row.seed,
             memory=json.loads(row.memory),
@@ -216,7 +220,7 @@ class Database:
 
     # Writing
 
-    def commit(self, operations: Sequence[Operation]) -> Committed:
+    def commit(self, operations: Sequence[Command]) -> CommitResult:
         """Carry out all operations in one transaction. When it fails, nobody may be told that it happened;
         should it have happened all the same, the next commit recovers what there is to learn."""
         try:
@@ -238,9 +242,9 @@ class Database:
         self._version = version
         self._in_doubt = False
         recovered, self._unlearned = self._unlearned, []
-        return Committed(results, recovered)
+        return CommitResult(results, recovered)
 
-    def _suit_the_log(self, connection: Connection, operations: Sequence[Operation]) -> None:
+    def _suit_the_log(self, connection: Connection, operations: Sequence[Command]) -> None:
         if not self.is_sqlite:
             return
         pages = LONG_LOG if sum([operation.size for operation in operations]) >= LARGE_COMMIT else SHORT_LOG
@@ -250,10 +254,10 @@ class Database:
             self._log_pages = pages
 
     @contextmanager
-    def _transaction(self, connection: Connection, operations: Sequence[Operation]) -> Iterator[None]:
+    def _transaction(self, connection: Connection, operations: Sequence[Command]) -> Iterator[None]:
         """On Postgres the one INSERT of a group of prices, or of feedback, is a transaction of its own, which
         saves two calls to the server: nobody else writes, so what was read before it still holds."""
-        alone = not self.is_sqlite and {type(op) for op in operations} in ({KeepDecisions}, {KeepFeedback})
+        alone = not self.is_sqlite and {type(op) for op in operations} in ({SaveDecisions}, {SaveFeedback})
         driver: Any = connection.connection.driver_connection
         if alone:
             driver.autocommit = True
@@ -264,7 +268,7 @@ class Database:
             if alone and not driver.closed:
                 driver.autocommit = False
 
-    def _one_by_one(self, operations: Sequence[Operation]) -> Committed:
+    def _one_by_one(self, operations: Sequence[Command]) -> CommitResult:
         """One operation that the database refuses must not take the others of its group with it."""
         results: list[Any] = []
         recovered: list[Lesson] = []
@@ -276,7 +280,7 @@ class Database:
             else:
                 results += done.results
                 recovered += done.recovered
-        return Committed(results, recovered)
+        return CommitResult(results, recovered)
 
     def _recover(self, connection: Connection) -> None:
         """Find the lessons of a commit that was reported as failed and had happened. They wait until a
@@ -288,10 +292,12 @@ class Database:
             self._unlearned += lessons
 
 
-def migrate(url: str, revision: str, name: str) -> tuple[str | None, str | None]:
+def migrate(
+    url: str, revision: str, name: str, runtime: Runtime | None = None
+) -> tuple[str | None, str | None]:
     """Bring the database of the city `name` to a revision, up or down, unless it is being served; what it
     had and what it has."""
-    database = Database(url, name)
+    database = Database(url, name, runtime or Runtime())
     try:
         if database.is_sqlite:
             database._lock_sqlite()

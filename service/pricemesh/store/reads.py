@@ -8,8 +8,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pricemesh.errors import StorageUnavailable
 from pricemesh.store import schema
+from pricemesh.store.commands import COLUMNS, Decision, Feedback, Lesson, StoredDecision
 from pricemesh.store.faults import reason
-from pricemesh.store.operations import COLUMNS, Answered, Decided, Kept, Lesson
 from pricemesh.store.tables import decisions, feedback
 
 _LATEST_PRICE = (
@@ -24,7 +24,7 @@ class Reader:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def decision(self, id_: str) -> Kept | None:
+    def decision(self, id_: str) -> StoredDecision | None:
         with _Reading(self._engine) as connection:
             row = connection.execute(_with_feedback().where(decisions.c.id == id_)).first()
             return _kept(row) if row else None
@@ -37,7 +37,7 @@ class Reader:
         arm: int | None = None,
         since: float | None = None,
         until: float | None = None,
-    ) -> list[Kept]:
+    ) -> list[StoredDecision]:
         query = _with_feedback().order_by(decisions.c.number.desc()).limit(limit)
         if before is not None:
             query = query.where(decisions.c.number < before)
@@ -106,11 +106,13 @@ def _with_feedback() -> sa.Select[Any]:
     return select(
         decisions.c.number,
         *(decisions.c[name] for name in COLUMNS),
-        *(feedback.c[name] for name in Answered._fields),
+        *(feedback.c[name] for name in Feedback._fields),
     ).select_from(decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number))
 
 
-def _kept(row: Any) -> Kept:
+def _kept(row: Any) -> StoredDecision:
     number, *values = row
     decision, answer = values[: len(COLUMNS)], values[len(COLUMNS) :]
-    return Kept(number, Decided.read(decision), Answered(*answer) if answer[0] is not None else None)
+    return StoredDecision(
+        number, Decision.read(decision), Feedback(*answer) if answer[0] is not None else None
+    )

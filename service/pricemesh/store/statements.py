@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, String
 from sqlalchemy.dialects import postgresql
 
-from pricemesh.store.operations import COLUMNS, OWN_COLUMNS, Decided, Occasion
+from pricemesh.store.commands import COLUMNS, OWN_COLUMNS, Decision, Occasion
 from pricemesh.store.tables import decisions, feedback
 
 ROWS_IN_A_STATEMENT = 100  # SQLite: the driver keeps about as many statements ready
@@ -30,7 +30,7 @@ WHERE decisions.id """
 _DECIDED = f"SELECT {', '.join(COLUMNS)} FROM decisions WHERE id "
 
 
-def insert_decisions(connection: Connection, rows: Sequence[Decided]) -> None:
+def insert_decisions(connection: Connection, rows: Sequence[Decision]) -> None:
     if not rows:
         return
     *columns, occasions = zip(*rows, strict=True)
@@ -46,9 +46,9 @@ def insert_feedback(connection: Connection, rows: Sequence[FeedbackRow], *, by_d
         _insert(connection, "feedback", {"by_default": by_default}, own)
 
 
-def decided(connection: Connection, ids: Sequence[str]) -> list[Decided]:
+def decided(connection: Connection, ids: Sequence[str]) -> list[Decision]:
     """Those of the decisions that are there."""
-    return [Decided.read(row) for row in _among(connection, _DECIDED, ids)]
+    return [Decision.read(row) for row in _among(connection, _DECIDED, ids)]
 
 
 def answered(connection: Connection, ids: Sequence[str]) -> Sequence[Any]:

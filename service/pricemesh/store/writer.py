@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 from pricemesh.errors import PricemeshError, StorageUnavailable
-from pricemesh.store.database import Committed, Database
-from pricemesh.store.operations import Operation
+from pricemesh.store.commands import Command
+from pricemesh.store.database import CommitResult, Database
 
 MOST_WAITING = 20_000
 MOST_IN_A_COMMIT = 4_000
@@ -31,10 +31,10 @@ class Submitted(Protocol):
 
 
 class _Group(NamedTuple):
-    operations: list[Operation]
+    operations: list[Command]
     waiting: list[Done]
     size: int
-    outcome: asyncio.Future[tuple[Committed | Exception, float]]  # with the seconds it took
+    outcome: asyncio.Future[tuple[CommitResult | Exception, float]]  # with the seconds it took
 
 
 class Writer:
@@ -45,8 +45,8 @@ class Writer:
     def __init__(
         self,
         database: Database,
-        ready: Callable[[Sequence[Any]], Sequence[Operation | PricemeshError]],
-        committed: Callable[[Sequence[Operation], Committed], None],
+        ready: Callable[[Sequence[Any]], Sequence[Command | PricemeshError]],
+        committed: Callable[[Sequence[Command], CommitResult], None],
         observed: Callable[[int, float], None],
     ) -> None:
         self._database = database
@@ -104,10 +104,10 @@ class Writer:
                 await asyncio.sleep(0)
             group = self._begin()
 
-    def _results(self, group: _Group, outcome: Committed | Exception, seconds: float) -> Sequence[Any]:
+    def _results(self, group: _Group, outcome: CommitResult | Exception, seconds: float) -> Sequence[Any]:
         """Of each operation, once the learner knows what was committed."""
         self.waiting -= group.size
-        if not isinstance(outcome, Committed):
+        if not isinstance(outcome, CommitResult):
             return [_as_ours(outcome)] * len(group.operations)
         self._observed(group.size, seconds)
         try:
@@ -121,7 +121,7 @@ class Writer:
         if not self._waiting:
             return None
         taken, size = self._take()
-        operations: list[Operation] = []
+        operations: list[Command] = []
         waiting: list[Done] = []
         for (asked, done), made in zip(taken, self._made_ready(taken), strict=True):
             if isinstance(made, Exception):
@@ -138,7 +138,7 @@ class Writer:
         self._groups.put(group)
         return group
 
-    def _made_ready(self, taken: list[tuple[Submitted, Done]]) -> Sequence[Operation | Exception]:
+    def _made_ready(self, taken: list[tuple[Submitted, Done]]) -> Sequence[Command | Exception]:
         try:
             return self._ready([asked for asked, _ in taken])
         except Exception as fault:  # of our own: the writer must go on
@@ -162,7 +162,7 @@ class Writer:
         """The thread: it is woken once for a group, and wakes the loop once."""
         while (group := self._groups.get()) is not None:
             started = perf_counter()
-            outcome: Committed | Exception
+            outcome: CommitResult | Exception
             try:
                 outcome = self._database.commit(group.operations)
             except Exception as fault:

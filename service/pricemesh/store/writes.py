@@ -7,23 +7,23 @@ from typing import Any
 from sqlalchemy import Column, Connection, insert, select
 
 from pricemesh.store import statements
-from pricemesh.store.operations import (
+from pricemesh.store.commands import (
+    AddPeers,
     CloseWindow,
-    Decided,
+    Command,
+    Decision,
     DropOrigin,
     FeedbackResult,
     FeedbackStatus,
-    ForgetPeers,
-    KeepDecisions,
-    KeepFeedback,
-    KeepLetters,
-    KeepMesh,
-    KeepPeers,
-    KeepSnapshot,
     Lesson,
-    Operation,
+    RemovePeers,
+    SaveDecisions,
+    SaveFeedback,
+    SaveLetters,
+    SaveSnapshot,
     SetControl,
     TrustKey,
+    UpdateMesh,
 )
 from pricemesh.store.tables import (
     city,
@@ -39,13 +39,13 @@ from pricemesh.store.tables import (
 )
 
 
-def carry_out(connection: Connection, operations: Sequence[Operation], version: int) -> tuple[list[Any], int]:
+def carry_out(connection: Connection, operations: Sequence[Command], version: int) -> tuple[list[Any], int]:
     """All operations within the transaction that is open; their results, and the learner's version then."""
     results: list[Any] = [None] * len(operations)
-    quotes = [(i, op) for i, op in enumerate(operations) if isinstance(op, KeepDecisions)]
+    quotes = [(i, op) for i, op in enumerate(operations) if isinstance(op, SaveDecisions)]
     if quotes:
         keep_decisions(connection, quotes, results)
-    answers = [(i, op) for i, op in enumerate(operations) if isinstance(op, KeepFeedback)]
+    answers = [(i, op) for i, op in enumerate(operations) if isinstance(op, SaveFeedback)]
     if answers:
         version = keep_feedback(connection, answers, results, version)
     for i, operation in enumerate(operations):
@@ -56,24 +56,24 @@ def carry_out(connection: Connection, operations: Sequence[Operation], version: 
                 connection.execute(controls.delete().where(controls.c.name == name))
                 if value is not None:
                     connection.execute(insert(controls).values(name=name, value=value, since=at))
-            case KeepSnapshot(at_version, tallies, payload):
+            case SaveSnapshot(at_version, tallies, payload):
                 connection.execute(learner.delete())
                 connection.execute(
                     insert(learner).values(id=1, version=at_version, tallies=tallies, payload=payload)
                 )
-            case KeepLetters(kept, at):
+            case SaveLetters(kept, at):
                 _replace(
                     connection,
                     letters.c.origin,
                     [{"origin": origin, "letter": wire, "received_at": at} for origin, wire in kept],
                 )
-            case KeepMesh(epoch, memory):
+            case UpdateMesh(epoch, memory):
                 changed = {"epoch": epoch, "memory": memory}
                 values = {name: value for name, value in changed.items() if value is not None}
                 connection.execute(mesh.update().values(**values))
-            case KeepPeers(addresses, at):
+            case AddPeers(addresses, at):
                 _replace(connection, peers.c.address, [{"address": each, "since": at} for each in addresses])
-            case ForgetPeers(addresses):
+            case RemovePeers(addresses):
                 connection.execute(peers.delete().where(peers.c.address.in_(addresses)))
             case TrustKey(origin, key):
                 for table in (letters, dropped):
@@ -95,13 +95,13 @@ def _replace(connection: Connection, key: Column[str], rows: list[dict[str, Any]
 
 
 def keep_decisions(
-    connection: Connection, quotes: list[tuple[int, KeepDecisions]], results: list[Any]
+    connection: Connection, quotes: list[tuple[int, SaveDecisions]], results: list[Any]
 ) -> None:
     named = [id_ for _, op in quotes for id_ in op.named_by_caller]
-    there: dict[str, Decided] = {}
+    there: dict[str, Decision] = {}
     if named:
         there = {row.id: row for row in statements.decided(connection, named)}
-    fresh: list[Decided] = []
+    fresh: list[Decision] = []
     for i, operation in quotes:
         if not operation.named_by_caller:
             results[i] = operation.rows
@@ -121,7 +121,7 @@ def keep_decisions(
 
 def keep_feedback(
     connection: Connection,
-    answers: list[tuple[int, KeepFeedback]],
+    answers: list[tuple[int, SaveFeedback]],
     results: list[Any],
     version: int,
 ) -> int:

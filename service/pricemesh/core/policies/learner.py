@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from pricemesh.core.arrays import Array, Ints, checked_arm, checked_context, checked_reward, positive
+from pricemesh.core.attribution import Attribution, by_arm
 from pricemesh.core.ridge import Index
 from pricemesh.core.summary import Field, Layout, Parts, Summary
-from pricemesh.core.told import Told, by_arm
 from pricemesh.core.ucb import Score
 from pricemesh.errors import BadSummary, InvalidContext, InvalidParameter
 
@@ -56,7 +56,7 @@ class Learner:
         # where all receivers weigh alike, else (..., K, I, J), receiver first.
         self.weights: Array = np.ones((*shape.batch[:-1], shape.arms, 1))
         self.origins: tuple[str, ...] | None = None
-        self.told = Told()
+        self.attribution = Attribution()
         self._rows: Index = tuple(np.indices(shape.batch, sparse=True)) if shape.batch else ()
         # Where in a group's summaries this learner's cities stand: first, or all of them.
         self._receivers = slice(0, 1) if shape.alone else slice(None)
@@ -104,9 +104,9 @@ class Learner:
     def parts(self, x: Array, arms: Ints) -> tuple[Array, Array]:
         """For m contexts (m, d) and the arms chosen, each peer's part of the estimate and of the radius,
         (m, J) each, J as in `told`; what is left of either is the city's own part."""
-        estimate = np.zeros((len(x), len(self.told.origins)))
+        estimate = np.zeros((len(x), len(self.attribution.origins)))
         radius = np.zeros_like(estimate)
-        if self.told.origins:
+        if self.attribution.origins:
             for arm, rows in by_arm(arms):
                 estimate[rows], radius[rows] = self._parts(x[rows], arm)
         return estimate, radius
@@ -153,12 +153,12 @@ class Learner:
         """The summary as it travels: (..., layout.size)."""
         return self.layout.pack(self.summarise())
 
-    def absorb_held(self, city: str, held: Mapping[str, Summary], *, again: bool = False) -> None:
+    def absorb_summaries(self, city: str, held: Mapping[str, Summary], *, again: bool = False) -> None:
         """Absorb the newest summaries that this one city holds; its own comes from the learner itself.
         The order in which they arrived leaves no trace."""
-        self.adopt(self.fold(*self.gathered(city, held), again=again))
+        self.adopt(self.fold(*self.stack_summaries(city, held), again=again))
 
-    def gathered(self, city: str, held: Mapping[str, Summary]) -> tuple[Parts, tuple[str, ...]]:
+    def stack_summaries(self, city: str, held: Mapping[str, Summary]) -> tuple[Parts, tuple[str, ...]]:
         """Own summary and the peers', stacked, and whose they are; nothing in them is the learner's own."""
         peers = [held[origin] for origin in sorted(held) if origin != city]
         for peer in peers:

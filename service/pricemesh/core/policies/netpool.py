@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from pricemesh.core.arrays import Array, not_negative, one_of
+from pricemesh.core.attribution import Attribution
 from pricemesh.core.policies.learner import (
     Learner,
     RidgeParameters,
@@ -24,7 +25,6 @@ from pricemesh.core.policies.learner import (
 from pricemesh.core.pooling import Evidence, Pooled, pool
 from pricemesh.core.ridge import Index, Ridge, Tallies, outer
 from pricemesh.core.summary import Field, Parts
-from pricemesh.core.told import Told
 from pricemesh.core.ucb import Score, score_dense
 
 
@@ -49,7 +49,7 @@ class NetPool(RidgeParameters):
 class Folded(NamedTuple):
     pooled: Pooled
     origins: tuple[str, ...] | None
-    told: Told
+    attribution: Attribution
     shrink: Array | None  # (I + t A)^-1 (K, c, c)
 
 
@@ -115,35 +115,39 @@ class NetPoolLearner(Learner):
             robust=policy.trust == "robust",
         )
         if origins is None or len(origins) == 1:
-            return Folded(pooled, origins, Told(), None)
+            return Folded(pooled, origins, Attribution(), None)
         information, response = pooled.each_information[1:], pooled.each_response[1:]
         spread = pooled.heterogeneity[:, None, None] * information.sum(axis=0)
         shrink: Array = np.linalg.inv(np.eye(self.shape.shared) + spread)
-        return Folded(pooled, origins, Told.by(origins[1:], response, information, pooled.trust[1:]), shrink)
+        return Folded(
+            pooled, origins, Attribution.by(origins[1:], response, information, pooled.trust[1:]), shrink
+        )
 
     def adopt(self, folded: Folded) -> None:
         pooled = folded.pooled
         refuse_infinite(pooled.information, pooled.response)
         self._pool(self._per_city(pooled.information), self._per_city(pooled.response))
         self.heterogeneity = pooled.heterogeneity
-        self.origins, self.told, self._shrink = folded.origins, folded.told, folded.shrink
+        self.origins, self.attribution, self._shrink = folded.origins, folded.attribution, folded.shrink
         self.weights = pooled.trust.swapaxes(-1, -2)
 
     def shares(self) -> dict[str, float]:
         """By the trace of the information, Lambda of the city itself and each peer's part of L."""
-        if self.told.mass is None or self._shrink is None:
+        if self.attribution.mass is None or self._shrink is None:
             return {}
-        told = np.trace(np.matmul(self._shrink, self.told.mass), axis1=-2, axis2=-1).sum(axis=-1)  # (J,)
+        told = np.trace(np.matmul(self._shrink, self.attribution.mass), axis1=-2, axis2=-1).sum(
+            axis=-1
+        )  # (J,)
         own = np.trace(self.summarise()["information"], axis1=-2, axis2=-1).sum()
         total = max(float(own + told.sum()), 1e-300)
-        return dict(zip(self.told.origins, (told / total).tolist(), strict=True))
+        return dict(zip(self.attribution.origins, (told / total).tolist(), strict=True))
 
     def _parts(self, x: Array, arm: int) -> tuple[Array, Array]:
         """Estimate z'f and squared radius alpha^2 z'F z, z = F^-1 x: the peers' e and L are in f and F."""
         z = x @ self.pooled.inverse[arm]
         right = z[:, : self.shape.shared]
         assert self._shrink is not None
-        estimate, squared = self.told.parts(arm, right @ self._shrink[arm], right)
+        estimate, squared = self.attribution.parts(arm, right @ self._shrink[arm], right)
         radius = np.sqrt(np.maximum(np.vecdot(x, z), 1e-300))
         return estimate, self.policy.alpha * squared / radius[:, None]
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from pricemesh.core import weights as omega
 from pricemesh.core.arrays import Array, fraction
+from pricemesh.core.attribution import Attribution
 from pricemesh.core.policies.learner import Learner, Shape, refuse_if, refuse_infinite
 from pricemesh.core.summary import Parts
-from pricemesh.core.told import Told
 from pricemesh.core.weights import Weighting
 
 
@@ -35,7 +35,7 @@ class Folded(NamedTuple):
     own_weight: Array  # (..., K)
     theta: Array  # the peers' share, (..., K, c)
     variance: Array
-    told: Told
+    attribution: Attribution
     again: bool
 
 
@@ -69,11 +69,11 @@ class WeightedLearner(Learner):
         others = np.where(own, 0.0, weights)  # (..., K, I, J)
         flat = variance.reshape(*theta.shape[:-1], -1)
         mixed = self._per_city(_mix(others * others, flat))
-        told = Told()
+        told = Attribution()
         if origins is not None and len(origins) > 1:
             weight = weights[:, 0, 1:].T  # (J, K)
             squared = (weight * weight).reshape(*weight.shape, *(1,) * (variance.ndim - 2))
-            told = Told.by(origins[1:], weight[..., None] * theta[1:], squared * variance[1:], weight)
+            told = Attribution.by(origins[1:], weight[..., None] * theta[1:], squared * variance[1:], weight)
         return Folded(
             weights,
             origins,
@@ -86,7 +86,7 @@ class WeightedLearner(Learner):
 
     def adopt(self, folded: Folded) -> None:
         refuse_infinite(folded.weights, folded.theta, folded.variance)
-        self.weights, self.told = folded.weights, folded.told
+        self.weights, self.attribution = folded.weights, folded.attribution
         if folded.origins is not None:
             self.origins = folded.origins
         self._own_weight = folded.own_weight
@@ -109,7 +109,7 @@ class WeightedLearner(Learner):
 
     def _parts_by(self, x: Array, arm: int, alpha: float, radius: Array) -> tuple[Array, Array]:
         shared = x[:, : self.shape.shared]
-        estimate, squared = self.told.parts(arm, shared, shared)
+        estimate, squared = self.attribution.parts(arm, shared, shared)
         return estimate, alpha**2 * squared / np.maximum(radius, 1e-300)[:, None]
 
     def _check_context(self, parts: Parts, longest_square: float) -> None:

@@ -125,12 +125,15 @@ def _peers(suite: Suite, rng: np.random.Generator, repetitions: int, counts: tup
     x = rng.normal(size=20) / 5
     held = [told(learner, count, rng) for learner, count in zip((few, many), counts, strict=True)]
     for learner, letters in zip((few, many), held, strict=True):
-        learner.absorb_held("me", letters)
+        learner.absorb_summaries("me", letters)
     times = race({"few": lambda: few.score(x), "many": lambda: many.score(x)}, repetitions=repetitions)
     what, other = f"score, {counts[1]} peers absorbed", f"{counts[0]} peer"
     suite.ratios.append(ratio(what, times["many"], other, times["few"], measured=microseconds(times["many"])))
     times = race(
-        {"few": lambda: few.absorb_held("me", held[0]), "many": lambda: many.absorb_held("me", held[1])},
+        {
+            "few": lambda: few.absorb_summaries("me", held[0]),
+            "many": lambda: many.absorb_summaries("me", held[1]),
+        },
         repetitions=min(5, repetitions),
     )
     took = times["many"]

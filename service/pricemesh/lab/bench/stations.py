@@ -20,7 +20,7 @@ from pricemesh.http.gate import Gate
 from pricemesh.lab.bench.load import city_environment, context
 from pricemesh.lab.bench.ratios import Say, Suite, ratio
 from pricemesh.serving.app import create_app
-from pricemesh.store.operations import KeepFeedback
+from pricemesh.store.commands import SaveFeedback
 
 GROUP = 32
 Station = Callable[[], Any]
@@ -71,7 +71,7 @@ def stations_of(gate: Gate) -> dict[str, dict[str, Station]]:
         operations = pricing._decide_all(quotes)
         pricing.database.commit(operations)  # type: ignore[arg-type]
         ids = [operation.rows[0].id for operation in operations]  # type: ignore[union-attr]
-        told_now = [KeepFeedback(((id_, 0.25),), time.time(), False, 0.0) for id_ in ids]
+        told_now = [SaveFeedback(((id_, 0.25),), time.time(), False, 0.0) for id_ in ids]
         results[:] = pricing.database.commit(told_now).results
 
     commit_feedback()

@@ -15,7 +15,7 @@ class Occasion(NamedTuple):
     told_by: str = ""  # the peers whose parts end `vectors`, by comma
 
 
-class Decided(NamedTuple):
+class Decision(NamedTuple):
     """A decision: columns of its own, then those of its occasion."""
 
     id: str
@@ -27,17 +27,17 @@ class Decided(NamedTuple):
     occasion: Occasion
 
     @classmethod
-    def read(cls, values: Sequence[Any]) -> "Decided":
+    def read(cls, values: Sequence[Any]) -> "Decision":
         """Of the columns' values, in the order of `COLUMNS`."""
         own, common = values[: len(OWN_COLUMNS)], values[len(OWN_COLUMNS) :]
         return cls._make((*own, Occasion(*common)))
 
 
-OWN_COLUMNS = Decided._fields[:-1]
+OWN_COLUMNS = Decision._fields[:-1]
 COLUMNS = (*OWN_COLUMNS, *Occasion._fields)
 
 
-class Answered(NamedTuple):
+class Feedback(NamedTuple):
     """The feedback that was kept for a decision."""
 
     reward: float
@@ -46,18 +46,18 @@ class Answered(NamedTuple):
     version: int | None
 
 
-class Kept(NamedTuple):
+class StoredDecision(NamedTuple):
     """A decision as it is kept, with its feedback if there is any."""
 
     number: int
-    decision: Decided
-    feedback: Answered | None
+    decision: Decision
+    feedback: Feedback | None
 
 
-class KeepDecisions(NamedTuple):
+class SaveDecisions(NamedTuple):
     """Keep decisions. Where the caller named one and it is there already, the one there counts."""
 
-    rows: Sequence[Decided]
+    rows: Sequence[Decision]
     named_by_caller: frozenset[str] = frozenset()
 
     @property
@@ -74,7 +74,7 @@ class FeedbackStatus(StrEnum):
     TOO_LATE = "too_late"
 
 
-class KeepFeedback(NamedTuple):
+class SaveFeedback(NamedTuple):
     items: Sequence[tuple[str, float]]  # (decision id, reward)
     at: float
     frozen: bool
@@ -108,7 +108,7 @@ class SetControl:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepSnapshot:
+class SaveSnapshot:
     version: int
     tallies: str
     payload: bytes
@@ -116,7 +116,7 @@ class KeepSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepLetters:
+class SaveLetters:
     """Hold these letters in place of older ones of their origins."""
 
     letters: Sequence[tuple[str, bytes]]  # (origin, wire form)
@@ -128,7 +128,7 @@ class KeepLetters:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepMesh:
+class UpdateMesh:
     """This city's own place in the mesh; what is None stays."""
 
     epoch: int | None = None
@@ -137,7 +137,7 @@ class KeepMesh:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepPeers:
+class AddPeers:
     """Addresses learned from other cities."""
 
     addresses: Sequence[str]
@@ -146,7 +146,7 @@ class KeepPeers:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetPeers:
+class RemovePeers:
     addresses: Sequence[str]
     size: int = 1
 
@@ -170,16 +170,16 @@ class DropOrigin:
     size: int = 1
 
 
-Operation = (
-    KeepDecisions
-    | KeepFeedback
+Command = (
+    SaveDecisions
+    | SaveFeedback
     | CloseWindow
     | SetControl
-    | KeepSnapshot
-    | KeepLetters
-    | KeepMesh
-    | KeepPeers
-    | ForgetPeers
+    | SaveSnapshot
+    | SaveLetters
+    | UpdateMesh
+    | AddPeers
+    | RemovePeers
     | TrustKey
     | DropOrigin
 )

@@ -10,12 +10,14 @@ import numpy as np
 
 from pricemesh.core.arrays import Array, Ints
 
-MOST_TOLD = 64  # peers named one by one; what the others told is added up, so that the cost stays bounded
-THE_OTHERS = "others"
+MAX_NAMED_PEERS = (
+    64  # peers named one by one; what the others told is added up, so that the cost stays bounded
+)
+OTHER_PEERS = "others"
 
 
 @dataclass(frozen=True)
-class Told:
+class Attribution:
     """Of each of J peers and K arms: `pull`, the vector it adds to the estimate, (J, K, c), and `mass`, the
     matrix it adds to the squared radius or to the information, (J, K, c, c) or its diagonal (J, K, c)."""
 
@@ -24,14 +26,14 @@ class Told:
     mass: Array | None = None
 
     @classmethod
-    def by(cls, origins: tuple[str, ...], pull: Array, mass: Array, weight: Array) -> "Told":
+    def by(cls, origins: tuple[str, ...], pull: Array, mass: Array, weight: Array) -> "Attribution":
         """`weight` (J, K) says who is named when there are too many."""
-        if len(origins) > MOST_TOLD:
+        if len(origins) > MAX_NAMED_PEERS:
             order = np.argsort(-weight.sum(axis=-1), kind="stable")
-            named, rest = np.sort(order[: MOST_TOLD - 1]), order[MOST_TOLD - 1 :]
+            named, rest = np.sort(order[: MAX_NAMED_PEERS - 1]), order[MAX_NAMED_PEERS - 1 :]
             pull = np.concatenate([pull[named], pull[rest].sum(axis=0, keepdims=True)])
             mass = np.concatenate([mass[named], mass[rest].sum(axis=0, keepdims=True)])
-            origins = (*(origins[i] for i in named), THE_OTHERS)
+            origins = (*(origins[i] for i in named), OTHER_PEERS)
         return cls(origins, pull, mass)
 
     def parts(self, arm: int, left: Array, right: Array) -> tuple[Array, Array]:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from pricemesh.core.attribution import MAX_NAMED_PEERS, OTHER_PEERS
 from pricemesh.core.policies import Learner, Shape, dump, load, make_policy
 from pricemesh.core.summary import Summary
-from pricemesh.core.told import MOST_TOLD, THE_OTHERS
 from pricemesh.errors import BadSummary
 
 POLICIES = ("netpool", "netlinucb", "netsgducb")
@@ -32,16 +32,16 @@ def test_what_a_peer_told_is_what_is_missing_without_it(name: str) -> None:
     rng = np.random.default_rng(9)
     city = taught(name, 0)
     peers = {origin: taught(name, i) for i, origin in enumerate(("faro", "porto", "viseu"), 1)}
-    city.absorb_held("lisbon", summaries(peers))
+    city.absorb_summaries("lisbon", summaries(peers))
     city.learn(rng.normal(size=6) / 3, 1, 0.5)  # own learning after the tick belongs to the city
     x = rng.normal(size=(20, 6))
     score = city.score(x)
     arms = rng.integers(ARMS, size=20)
     estimate, radius = city.parts(x, arms)
-    assert city.told.origins == ("faro", "porto", "viseu")
+    assert city.attribution.origins == ("faro", "porto", "viseu")
     assert estimate.shape == radius.shape == (20, 3)
     for row, arm in enumerate(arms):
-        for j, origin in enumerate(city.told.origins):
+        for j, origin in enumerate(city.attribution.origins):
             by_hand, mass = brute_force(city, peers[origin], j, int(arm), x[row])
             assert estimate[row, j] == pytest.approx(by_hand, abs=1e-12)
             squared = radius[row, j] * score.radius[row, arm] / city.policy.alpha**2  # type: ignore[attr-defined]
@@ -76,19 +76,19 @@ def own_part(city: Learner, arm: int, x: np.ndarray) -> float:
         weighted = city.own[0].theta[arm].copy()  # type: ignore[attr-defined]
         weighted[:SHARED] *= city.weights[arm, 0, 0]
         return float(x @ weighted)
-    told = city.told.pull[:, arm].sum(axis=0)  # type: ignore[index]
+    told = city.attribution.pull[:, arm].sum(axis=0)  # type: ignore[index]
     return float(x @ city.own.theta[arm] - x[:SHARED] @ told)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_beyond_so_many_peers_the_rest_is_told_as_one(name: str) -> None:
     city = taught(name, 0)
-    peers = {f"city{i:03}": taught(name, i, rounds=8) for i in range(1, MOST_TOLD + 20)}
-    city.absorb_held("lisbon", summaries(peers))
+    peers = {f"city{i:03}": taught(name, i, rounds=8) for i in range(1, MAX_NAMED_PEERS + 20)}
+    city.absorb_summaries("lisbon", summaries(peers))
     x = np.random.default_rng(1).normal(size=(5, 6))
     estimate, radius = city.parts(x, np.zeros(5, dtype=np.int64))
-    assert len(city.told.origins) == MOST_TOLD
-    assert city.told.origins[-1] == THE_OTHERS
+    assert len(city.attribution.origins) == MAX_NAMED_PEERS
+    assert city.attribution.origins[-1] == OTHER_PEERS
     own = [own_part(city, 0, row) for row in x]
     np.testing.assert_allclose(estimate.sum(axis=1) + own, city.score(x).estimate[:, 0], atol=1e-9)
     assert (radius >= -1e-12).all()
@@ -99,13 +99,13 @@ def test_after_a_restart_peers_count_as_they_did(name: str) -> None:
     city = taught(name, 0)
     held = summaries({origin: taught(name, i) for i, origin in enumerate(("faro", "porto"), 1)})
     for _ in range(3):
-        city.absorb_held("lisbon", held)
+        city.absorb_summaries("lisbon", held)
     again = make_policy(name).learner(Shape(ARMS, SHARED, LOCAL))
     load(again, dump(city))
     if city.memory():
         assert city.origins is not None
         again.recall(city.origins, {key: value.copy() for key, value in city.memory().items()})
-    again.absorb_held("lisbon", held, again=True)
+    again.absorb_summaries("lisbon", held, again=True)
     x = np.random.default_rng(3).normal(size=(7, 6))
     np.testing.assert_allclose(again.score(x).estimate, city.score(x).estimate, atol=1e-10)
     np.testing.assert_allclose(again.score(x).radius, city.score(x).radius, atol=1e-10)
@@ -118,12 +118,12 @@ def test_a_peer_that_leaves_takes_along_all_it_told(name: str) -> None:
     held = summaries({origin: taught(name, i) for i, origin in enumerate(("faro", "porto"), 1)})
     city, spared = taught(name, 0), taught(name, 0)
     for _ in range(2):
-        city.absorb_held("lisbon", held)
-        spared.absorb_held("lisbon", {"faro": held["faro"]})
-    city.absorb_held("lisbon", {"faro": held["faro"]})
-    assert city.told.origins == ("faro",)
+        city.absorb_summaries("lisbon", held)
+        spared.absorb_summaries("lisbon", {"faro": held["faro"]})
+    city.absorb_summaries("lisbon", {"faro": held["faro"]})
+    assert city.attribution.origins == ("faro",)
     if name == "netpool":
-        spared.absorb_held("lisbon", {"faro": held["faro"]})
+        spared.absorb_summaries("lisbon", {"faro": held["faro"]})
         np.testing.assert_array_equal(city.pooled.gram, spared.pooled.gram)  # type: ignore[attr-defined]
         np.testing.assert_array_equal(city.pooled.theta, spared.pooled.theta)  # type: ignore[attr-defined]
 
