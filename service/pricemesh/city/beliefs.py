@@ -12,7 +12,7 @@ def beliefs_of(pricing: Pricing, shared: Mapping[str, float], local: Mapping[str
     settings, learner, limits = pricing.settings, pricing.learner, pricing.limits
     x = settings.features.space.vector(shared, local)
     score, alone = learner.score(x), learner.score_alone(x)
-    ruled_out = {arm: limit["rule"] for limit in json.loads(limits.said) for arm in limit["arms"]}
+    ruled_out = {arm: limit["rule"] for limit in json.loads(limits.rules) for arm in limit["arms"]}
     return {
         "policy": settings.policy.name,
         "version": pricing.version,

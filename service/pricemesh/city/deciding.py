@@ -1,27 +1,30 @@
 """Decisions: all prices of a commit are scored at once, chosen within the guardrails and made into rows."""
 
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 
-from pricemesh.city.guardrails import Guardrails
+from pricemesh.city.controls import Controls
+from pricemesh.city.guardrails import Guardrails, LatestPrices
+from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.settings import Settings
 from pricemesh.core.arrays import Array
-from pricemesh.core.policies import Learner
+from pricemesh.core.decision import Decision, DecisionCodec, Occasion
 from pricemesh.core.ucb import Score, choose
 from pricemesh.errors import InvalidContext, PricemeshError
-from pricemesh.store.commands import Decision, Occasion, SaveDecisions
+from pricemesh.runtime import Runtime
+from pricemesh.store.commands import SaveDecisions
+from pricemesh.store.database import Recall
 
 Name = tuple[str | None, str | None]  # decision_id, subject
 UNNAMED: Name = (None, None)
-NOBODY: frozenset[str] = frozenset()
+NO_IDS: frozenset[str] = frozenset()
 
 
 class Quote(NamedTuple):
-    """Prices that are asked for: decided when their turn to be written has come."""
+    """Prices that a caller asks for, decided together."""
 
     names: Sequence[Name]
     contexts: bytes  # one after the other, float64
@@ -31,100 +34,117 @@ class Quote(NamedTuple):
         return len(self.names)
 
 
-class Standing(NamedTuple):
-    """What a decision depends on beside its context and the learner."""
-
-    version: int
-    pinned_arm: int | None
-
-
 class Decider:
     def __init__(
-        self, settings: Settings, learner: Learner, rails: Guardrails, clock: Callable[[], float]
+        self,
+        settings: Settings,
+        live: LiveLearner,
+        guardrails: Guardrails,
+        controls: Controls,
+        runtime: Runtime,
     ) -> None:
-        self._learner = learner
-        self._rails = rails
-        self._clock = clock
+        self._live = live
+        self._learner = live.learner
+        self._guardrails = guardrails
+        self._controls = controls
+        self._clock = runtime.clock
+        self._latest_prices = LatestPrices()
+        self._codec = DecisionCodec(settings.shape)
         self._space = settings.features.space
         self._prices = settings.arms.prices
         self._policy = settings.policy.name
-        self._start_id = secrets.token_hex(5)
-        self._given_out = 0
+        self._start_id = runtime.random_bytes(5).hex()
+        self._id_count = 0
+        self.limits_steps = guardrails.max_step is not None
 
-    def decide_all(
-        self, quotes: Sequence[Quote], standing: Standing
-    ) -> Sequence[SaveDecisions | PricemeshError]:
-        """One score costs little less than many. A context that cannot be used is a fault of its quote."""
+    # What decisions with a subject depend on, where the guardrails limit steps
+
+    def unknown(self, waiting: Iterable[tuple[Quote, object]]) -> tuple[list[str], list[str]] | None:
+        """The decision ids and subjects to look up in the database before these quotes can be decided: a
+        decision that is asked for again is no step, and a step is measured from the subject's last price."""
+        names = [name for quote, _ in waiting for name in quote.names if name[1] is not None]
+        if not names:
+            return None
+        ids = {id_ for id_, _ in names if id_ is not None}
+        subjects = {subject for _, subject in names if subject not in self._latest_prices}  # type: ignore[operator]
+        return (list(ids), list(subjects)) if ids or subjects else None  # type: ignore[return-value]
+
+    def forget(self, waiting: Iterable[tuple[Quote, object]]) -> None:
+        """Prices that were not committed: the subjects' last prices are read again when they are needed."""
+        for quote, _ in waiting:
+            for _, subject in quote.names:
+                if subject is not None:
+                    self._latest_prices.forget(subject)
+
+    # Deciding
+
+    def decide_all(self, quotes: Sequence[Quote], recall: Recall) -> Sequence[SaveDecisions | PricemeshError]:
+        """One score costs little less than many. A context that cannot be used is a fault of its quote alone."""
+        for subject, price in recall.latest_prices.items():
+            self._latest_prices.put(subject, price)
         try:
-            contexts = self.contexts(quotes)
+            contexts = self._space.rows(b"".join([quote.contexts for quote in quotes]))
             names = [name for quote in quotes for name in quote.names]
-            rows = self._decide(contexts, names, standing)
+            rows = self._decide(contexts, names, recall.decisions)
         except InvalidContext as fault:
             if len(quotes) == 1:
                 return [fault]
-            return [one for quote in quotes for one in self.decide_all([quote], standing)]
-        parts, at = [], 0
+            return [one for quote in quotes for one in self.decide_all([quote], recall)]
+        saves, start = [], 0
         for quote in quotes:
             ids = [id_ for id_, _ in quote.names if id_ is not None]
-            parts.append(SaveDecisions(rows[at : at + quote.size], frozenset(ids) if ids else NOBODY))
-            at += quote.size
-        return parts
+            saves.append(SaveDecisions(rows[start : start + quote.size], frozenset(ids) if ids else NO_IDS))
+            start += quote.size
+        return saves
 
-    def contexts(self, quotes: Sequence[Quote]) -> Array:
-        """All of them, (m, d), each within its bounds."""
-        return self._space.rows(b"".join([quote.contexts for quote in quotes]))
-
-    def _decide(self, contexts: Array, names: Sequence[Name], standing: Standing) -> list[Decision]:
-        """Contexts (m, d)."""
-        score = self._learner.score(contexts[0] if len(names) == 1 else contexts)
-        arms, limits = self._choose(score, names, standing.pinned_arm)
-        parts = [contexts, *map(np.atleast_2d, score)]
-        told_by = self._learner.attribution.origins
-        if told_by:
-            parts += self._learner.parts(contexts, np.array(arms))
-        vectors = np.concatenate(parts, axis=1)
-        as_bytes = vectors.view(f"V{vectors.shape[1] * vectors.itemsize}")[:, 0].tolist()
+    def _decide(self, contexts: Array, names: Sequence[Name], known: dict[str, Decision]) -> list[Decision]:
+        """Contexts (m, d); `known` are decisions that exist already, by id."""
+        learner = self._learner
+        score = learner.score(contexts[0] if len(names) == 1 else contexts)
+        arms, rules = self._choose(score, names, known)
+        origins = learner.attribution.origins
+        contributions = learner.parts(contexts, np.array(arms)) if origins else ()
+        vectors = self._codec.pack(contexts, score, contributions)
         now = self._clock()
-        occasion = Occasion(now, self._policy, standing.version, ",".join(told_by))
+        occasion = Occasion(now, self._policy, self._live.version, ",".join(origins))
         prices = map(self._prices.__getitem__, arms)
         ids, subjects = self._ids(names, now), [subject for _, subject in names]
-        columns = zip(ids, subjects, arms, prices, limits, as_bytes, repeat(occasion), strict=False)
+        columns = zip(ids, subjects, arms, prices, rules, vectors, repeat(occasion), strict=False)
         rows = list(map(Decision._make, columns))
-        for i, (id_, subject) in enumerate(names):
-            if id_ is None:
-                continue
-            taken = self._rails.taken(id_)
-            if taken is not None:
-                rows[i] = taken
-            elif subject is not None:
-                self._rails.take(rows[i])
+        if known:
+            rows = [known.get(row.id, row) for row in rows]
         return rows
 
     def _ids(self, names: Sequence[Name], now: float) -> list[str]:
         """The callers' own, or new ones: ascending in time, which keeps the index's pages together, and of
         this start alone."""
-        prefix, first = f"{int(now * 1e3):011x}-{self._start_id}-", self._given_out + 1
-        self._given_out += len(names)
+        prefix, first = f"{int(now * 1e3):011x}-{self._start_id}-", self._id_count + 1
+        self._id_count += len(names)
         return [id_ or f"{prefix}{number:x}" for number, (id_, _) in enumerate(names, first)]
 
     def _choose(
-        self, score: Score, names: Sequence[Name], pinned_arm: int | None
+        self, score: Score, names: Sequence[Name], known: dict[str, Decision]
     ) -> tuple[list[int], list[str]]:
-        """The arms, and what was ruled out for each."""
-        rails, single = self._rails, len(names) == 1
-        limits = [rails.fixed.said] * len(names)
-        if pinned_arm is None and not [subject for _, subject in names if subject is not None]:
-            chosen = choose(score, rails.fixed.allowed).tolist()
-            return ([chosen] if single else chosen), limits
-        arms = []
+        """The arms, and which rules ruled out others for each."""
+        guardrails, pinned_arm = self._guardrails, self._controls.pinned_arm
+        single = len(names) == 1
+        rules = [guardrails.fixed.rules] * len(names)
+        if pinned_arm is None and not (
+            self.limits_steps and [subject for _, subject in names if subject is not None]
+        ):
+            chosen = choose(score, guardrails.fixed.allowed).tolist()
+            return ([chosen] if single else chosen), rules
+        arms: list[int] = []
+        chosen_by_id = {id_: decision.arm for id_, decision in known.items()}
         for i, (decision_id, subject) in enumerate(names):
-            taken = None if decision_id is None else rails.taken(decision_id)
-            if taken is not None:
-                arms.append(taken.arm)
+            if decision_id in chosen_by_id:
+                arms.append(chosen_by_id[decision_id])
                 continue
-            allowed, limits[i] = rails.limits(subject, pinned_arm)
+            allowed, rules[i] = guardrails.limits(self._latest_prices.get(subject), pinned_arm)
             one = score if single else Score(score.estimate[i], score.radius[i])
             arms.append(int(choose(one, allowed)))
             if subject is not None:
-                rails.stepped(subject, self._prices[arms[-1]])
-        return arms, limits
+                self._latest_prices.put(subject, self._prices[arms[-1]])
+                if decision_id is not None:
+                    chosen_by_id[decision_id] = arms[-1]
+        return arms, rules

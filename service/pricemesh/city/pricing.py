@@ -1,49 +1,42 @@
-"""The use cases: quote a price, learn from feedback, and what an operator may do. No HTTP, no SQL.
+"""The use cases of a city: quote a price, learn from feedback, count peers, obey an operator. No HTTP, no SQL.
 
-Lives on one event loop, which alone touches the learner. What it answers has been committed.
+Lives on one event loop, which alone touches the learner. What is answered has been committed.
 """
 
 import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from hashlib import sha256
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from pricemesh.city.deciding import Decider, Quote, Standing
+from pricemesh.city.controls import Control, Controls
+from pricemesh.city.deciding import Decider, Quote
 from pricemesh.city.guardrails import Guardrails, Limits
+from pricemesh.city.live_learner import LiveLearner
+from pricemesh.city.loop import CityLoop, FutureTicket, SnapshotTicket, Ticket
 from pricemesh.city.settings import Settings
-from pricemesh.core.policies import dump, load
+from pricemesh.core.policies import Learner
 from pricemesh.core.summary import Summary
-from pricemesh.errors import (
-    BadSummary,
-    ImpossiblePin,
-    PricemeshError,
-    StorageUnavailable,
-    UnknownDecision,
-)
+from pricemesh.errors import ImpossiblePin, StorageUnavailable, UnknownDecision
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import (
     CloseWindow,
     Command,
-    Decision,
     Lesson,
-    SaveDecisions,
     SaveFeedback,
-    SaveSnapshot,
     SetControl,
     StoredDecision,
     UpdateMesh,
 )
-from pricemesh.store.database import CommitResult, Database
-from pricemesh.store.writer import Done, Writer
+from pricemesh.store.database import Database
 
 log = logging.getLogger("pricemesh")
 
-SNAPSHOT_EVERY = 1000  # feedback learned between snapshots: the most a start has to learn again
+MAX_WINDOW_PAUSE_SECONDS = 60.0
+MIN_WINDOW_PAUSE_SECONDS = 0.05
 
 
 class Pricing:
@@ -52,242 +45,155 @@ class Pricing:
         settings: Settings,
         runtime: Runtime,
         *,
-        observed: Callable[[int, float], None] = lambda _size, _seconds: None,
+        observe_commit: Callable[[int, float], None] = lambda _rows, _seconds: None,
     ) -> None:
         self.settings = settings
         self.runtime = runtime
         self.database = Database(
             settings.database.url, settings.city, runtime, settings.database.lock_wait_seconds
         )
-        self._clock = runtime.clock
-        self._observed = observed
-        self.prices = np.array(settings.arms.prices)
-        self.learner = settings.policy.policy.learner(settings.shape)
-        self.version = 0
-        self._mixed = 0  # ticks that changed what this city itself tells
-        self.mixes = 0  # of these, how many are committed
-        self._snapshot_version = 0
-        self.learned = np.zeros(len(self.prices))  # by arm
-        self.reward_sums = np.zeros(len(self.prices))
-        self.decided = [0] * len(self.prices)  # since the start, by arm
-        self.controls: dict[str, tuple[dict[str, Any], float]] = {}
-        self._writer: Writer | None = None
+        self.live = LiveLearner(settings)
+        self.controls = Controls()
+        self._guardrails = Guardrails(settings)
+        self._decider = Decider(settings, self.live, self._guardrails, self.controls, runtime)
+        self._observe_commit = observe_commit
+        self._loop: CityLoop | None = None
         self._opened = False
         self.draining = False
-        self._rails = Guardrails(settings, self.database.reader)
-        self._decider = Decider(settings, self.learner, self._rails, runtime.clock)
+
+    @property
+    def learner(self) -> Learner:
+        return self.live.learner
+
+    @property
+    def version(self) -> int:
+        return self.live.version
 
     # Start and end
 
     def open(self) -> None:
-        """Own the database and bring the learner to what it keeps. Whatever hinders a start is said here."""
-        kept = self.database.open(self.settings.schema_description)
-        self.mesh_record = kept.mesh_record
-        if kept.payload is not None and kept.tallies["policy"] == self.policy_parameters():
-            self._load(kept.payload, kept.tallies, kept.version)
-        elif kept.payload is not None:
-            log.warning("the policy has changed: its learner is made anew from all feedback")
-        self._snapshot_version = self.version
+        """Own the database and bring the learner to what it keeps; raises whatever hinders a start."""
+        stored = self.database.open(self.settings.schema_description)
+        self.mesh_record = stored.mesh_record
+        if stored.payload is not None:
+            self.live.load(stored.payload, stored.tallies, stored.version)
         for lessons in self.database.lessons(self.version):
-            self._learn(lessons)
-        self.controls = {name: (json.loads(value), since) for name, (value, since) in kept.controls.items()}
-        pinned = self._pinned_arm
-        if pinned is not None and not self._rails.allows(pinned):
-            log.warning("the pin is outside floor and ceiling and has no effect", extra={"arm": pinned})
+            self.live.learn(lessons)
+        self.controls.load(
+            {name: Control(json.loads(value), since) for name, (value, since) in stored.controls.items()}
+        )
+        arm = self.controls.pinned_arm
+        if arm is not None and not self._guardrails.allows(arm):
+            log.warning("the pin is outside floor and ceiling and has no effect", extra={"arm": arm})
         self._opened = True
-
-    def _load(self, payload: bytes, tallies: dict[str, Any], version: int) -> None:
-        """Go on from a snapshot, or without it if it is damaged: the rows are the truth."""
-        if tallies["digest"] != sha256(payload).hexdigest():
-            log.warning("the snapshot is damaged: learning all feedback again")
-            return
-        load(self.learner, payload)
-        self.learned[:] = tallies["learned"]
-        self.reward_sums[:] = tallies["reward_sums"]
-        self._mixed = self.mixes = tallies.get("mixes", 0)
-        self.version = version
 
     async def start(self) -> None:
         if not self._opened:
-            await asyncio.to_thread(self.open)
-        self._writer = Writer(self.database, self._ready, self._committed, self._observed)
+            await self.runtime.in_thread(self.open)
+        self._loop = CityLoop(self.database, self._decider, self.live, self.runtime, self._observe_commit)
 
     async def stop(self) -> None:
-        if self._writer is not None:
-            if self.version > self._snapshot_version:
-                self._keep_snapshot()
-            await self._writer.close()
-            self._writer = None
-        await asyncio.to_thread(self.database.close)
+        if self._loop is not None:
+            if self.live.has_unsaved_lessons:
+                with suppress(StorageUnavailable):  # a start learns the rows after the last snapshot
+                    self._loop.submit(self.live.snapshot(), SnapshotTicket())
+            await self._loop.close()
+            self._loop = None
+        await self.runtime.in_thread(self.database.close)
 
     @property
     def running(self) -> bool:
-        return self._writer is not None
+        return self._loop is not None
 
     @property
-    def writer(self) -> Writer:
-        assert self._writer is not None, "Pricing.start() comes first"
-        return self._writer
+    def waiting_rows(self) -> int:
+        return self._loop.waiting_rows if self._loop is not None else 0
+
+    @property
+    def loop(self) -> CityLoop:
+        assert self._loop is not None, "Pricing.start() comes first"
+        return self._loop
+
+    # Prices and feedback
+
+    def quote(self, quote: Quote, ticket: Ticket) -> None:
+        """Decide all and save them in one commit; the result is what is saved under each id."""
+        self.loop.quote(quote, ticket)
+
+    def feedback(self, items: Sequence[tuple[str, float]], ticket: Ticket) -> None:
+        """Save rewards in one commit and learn them; the result has a `FeedbackResult` for each."""
+        now = self.runtime.clock()
+        decided_after = now - self.settings.feedback.window_seconds
+        self.loop.submit(SaveFeedback(items, now, self.controls.frozen, decided_after), ticket)
 
     async def commit(self, command: Command) -> Any:
         """Its result, once it is committed; StorageUnavailable when it could not be."""
-        return await self.writer.submit(command)
+        return await self.loop.commit(command)
 
-    # Prices
-
-    def quote(self, quote: Quote, done: Done) -> None:
-        """Decide all, keep them in one commit, and tell what is kept under each id."""
-        if [subject for _, subject in quote.names if subject is not None]:
-            task = asyncio.ensure_future(self._quote_subjects(quote))
-            task.add_done_callback(lambda quoted: done(quoted.exception() or quoted.result()))
-        else:
-            self.writer.put(quote, done)
-
-    async def _quote_subjects(self, quote: Quote) -> Sequence[Decision]:
-        """A subject's price is a step from its last one: what is needed for it is fetched first, and they
-        are decided in the order they came."""
-        self._decider.contexts([quote])  # refused, if it is, before anything is fetched
-        await self._rails.recall(quote.names)
-        deciding = self._decide_all([quote])[0]
-        if isinstance(deciding, PricemeshError):
-            raise deciding
-        try:
-            kept: Sequence[Decision] = await self.writer.submit(deciding)
-        except StorageUnavailable:
-            self._rails.forget(quote.names)
-            raise
-        return kept
-
-    def _ready(self, waiting: Sequence[Quote | Command]) -> Sequence[Command | PricemeshError]:
-        """Decide all prices that are asked for."""
-        quotes = [one for one in waiting if type(one) is Quote]
-        if not quotes:
-            return waiting  # type: ignore[return-value]
-        made = iter(self._decide_all(quotes))
-        return [next(made) if type(one) is Quote else one for one in waiting]  # type: ignore[misc]
-
-    def _decide_all(self, quotes: Sequence[Quote]) -> Sequence[SaveDecisions | PricemeshError]:
-        return self._decider.decide_all(quotes, Standing(self.version, self._pinned_arm))
-
-    @property
-    def _pinned_arm(self) -> int | None:
-        return self.controls["pin"][0]["arm"] if "pin" in self.controls else None
-
-    # Feedback
-
-    def feedback(self, items: Sequence[tuple[str, float]], done: Done) -> None:
-        """Keep rewards in one commit, learn them, and tell what came of each, a `FeedbackResult`."""
-        now = self._clock()
-        window = self.settings.feedback.window_seconds
-        self.writer.put(SaveFeedback(items, now, "freeze" in self.controls, now - window), done)
+    async def close_windows(self) -> None:
+        """Where a default reward is configured, give it to decisions whose window has closed, for ever."""
+        if self.settings.feedback.default_reward is None:
+            return
+        tenth = self.settings.feedback.window_seconds / 10
+        pause_seconds = min(MAX_WINDOW_PAUSE_SECONDS, max(MIN_WINDOW_PAUSE_SECONDS, tenth))
+        while True:
+            try:
+                if await self.close_window():
+                    continue
+            except StorageUnavailable as fault:
+                log.warning("windows not closed", extra={"fault": str(fault)})
+            await asyncio.sleep(pause_seconds)
 
     async def close_window(self) -> int:
-        """Where there is a default reward, give it to decisions whose window has closed unanswered."""
+        """Give the default reward to some decisions whose window has closed unanswered; how many."""
         reward = self.settings.feedback.default_reward
         if reward is None:
             return 0
-        now = self._clock()
-        before = now - self.settings.feedback.window_seconds
-        closing = CloseWindow(before, reward, now, "freeze" in self.controls)
-        lessons: list[Lesson] = await self.writer.submit(closing)
+        now = self.runtime.clock()
+        closed_before = now - self.settings.feedback.window_seconds
+        command = CloseWindow(closed_before, reward, now, self.controls.frozen)
+        lessons: list[Lesson] = await self.commit(command)
         return len(lessons)
-
-    def _committed(self, operations: Sequence[Command], outcome: CommitResult) -> None:
-        """Learn what has just become durable, in the order of its versions."""
-        self._learn(outcome.recovered)
-        lessons: list[Lesson] = []
-        for operation, result in zip(operations, outcome.results, strict=True):
-            if isinstance(result, Exception):
-                continue
-            match operation:
-                case SaveFeedback():
-                    lessons += [item.lesson for item in result if item.lesson is not None]
-                case SaveDecisions(rows, named):
-                    # Under a name that was there already, or comes twice, nothing new was decided.
-                    pairs = zip(rows, result, strict=True) if named else ()
-                    fresh = {row.id: row for row, kept in pairs if row is kept}.values() if named else rows
-                    for row in fresh:
-                        self.decided[row.arm] += 1
-                case CloseWindow():
-                    lessons += result
-        self._learn(lessons)
-        if self.version - self._snapshot_version >= SNAPSHOT_EVERY:
-            self._keep_snapshot()
-
-    def _learn(self, lessons: Sequence[Lesson]) -> None:
-        for lesson in lessons:
-            context = np.frombuffer(lesson.vectors, count=self.settings.shape.dim)
-            self.learner.learn(context, lesson.arm, lesson.reward)
-            self.learned[lesson.arm] += 1
-            self.reward_sums[lesson.arm] += lesson.reward
-            self.version = lesson.version
-
-    def _keep_snapshot(self) -> None:
-        self._snapshot_version = self.version
-        self.writer.submit(self._snapshot(self._mixed)).add_done_callback(_log_fault)
-
-    def _snapshot(self, mixes: int) -> SaveSnapshot:
-        payload = dump(self.learner)
-        tallies = {
-            "policy": self.policy_parameters(),
-            "digest": sha256(payload).hexdigest(),
-            "learned": self.learned.tolist(),
-            "reward_sums": self.reward_sums.tolist(),
-            "mixes": mixes,
-        }
-        return SaveSnapshot(self.version, json.dumps(tallies), payload)
 
     # Peers
 
-    async def absorb(self, held: Mapping[str, Summary]) -> None:
-        """Let the newest summaries count from the next price on; the work is done beside the prices. What
-        this moved that no later tick brings back is committed before anyone is told of it."""
-        learner = self.learner
-        folded = await asyncio.to_thread(learner.fold, *learner.stack_summaries(self.settings.city, held))
-        learner.adopt(folded)  # refused where a number in it is not finite: what counted before goes on
-        memory = {name: value.tolist() for name, value in learner.memory().items()}
-        kept: list[asyncio.Future[Any]] = []
+    async def absorb(self, summaries: Mapping[str, Summary]) -> None:
+        """Count the newest summaries from the next price on; folding runs beside the prices. Changes that no
+        later tick brings back are committed before anyone is told of them."""
+        live, learner = self.live, self.learner
+        stack = learner.stack_summaries(self.settings.city, summaries)
+        folded = await self.runtime.in_thread(learner.fold, *stack)
+        learner.adopt(folded)  # refuses numbers that are not finite: what counted before goes on
+        commands: list[Command] = []
         if learner.mixes:
-            self._mixed += 1
-            self._snapshot_version = self.version
-            kept.append(self.writer.submit(self._snapshot(self._mixed)))
-        mixed = self._mixed
-        if memory:
-            memory_of_ticks = json.dumps({"origins": learner.origins, **memory})
-            kept.append(self.writer.submit(UpdateMesh(memory=memory_of_ticks)))
-        for done in kept:
-            await done
-        self.mixes = mixed
+            live.mixes += 1
+            commands.append(live.snapshot())
+        mixes, memory = live.mixes, live.tick_memory()
+        if memory is not None:
+            commands.append(UpdateMesh(memory=memory))
+        tickets = [FutureTicket() for _ in commands]
+        for command, ticket in zip(commands, tickets, strict=True):
+            self.loop.submit(command, ticket)
+        for ticket in tickets:
+            await ticket.future
+        live.committed_mixes = mixes
 
-    @property
-    def settled(self) -> bool:
-        """Whether all that ticks have moved is committed."""
-        return self.mixes == self._mixed
-
-    def rejoin(self, held: Mapping[str, Summary]) -> bool:
-        """After a restart: peers count as they did. False when they do not, until the next absorb."""
-        memory = dict(self.mesh_record.memory)
-        origins = tuple(memory.pop("origins", ()))
-        try:
-            if memory.keys() == self.learner.memory().keys() and origins:
-                self.learner.recall(origins, {name: np.array(value) for name, value in memory.items()})
-            self.learner.absorb_summaries(self.settings.city, held, again=True)
-        except (BadSummary, ValueError) as fault:
-            log.warning("peers count again with the next tick", extra={"fault": str(fault)})
-            return False
-        return True
+    def restore_peers(self, summaries: Mapping[str, Summary]) -> bool:
+        """After a restart, count peers as before it. False where that is impossible until the next absorb."""
+        return self.live.restore_peers(self.mesh_record.memory, summaries)
 
     # Operators
 
     async def pin(self, price: float, reason: str) -> None:
         """Give everyone this price until the pin is lifted."""
-        at = np.flatnonzero(np.isclose(self.prices, price, rtol=1e-12))
-        if not at.size:
-            raise ImpossiblePin(f"{price} is no arm's price; there are {self.prices.tolist()}")
-        arm = int(at[0])
-        if not self._rails.allows(arm):
+        prices = np.array(self.settings.arms.prices)
+        matches = np.flatnonzero(np.isclose(prices, price, rtol=1e-12))
+        if not matches.size:
+            raise ImpossiblePin(f"{price} is no arm's price; there are {prices.tolist()}")
+        arm = int(matches[0])
+        if not self._guardrails.allows(arm):
             raise ImpossiblePin(f"{price} is outside the guardrails' floor and ceiling")
-        await self.control("pin", {"arm": arm, "price": float(self.prices[arm]), "reason": reason})
+        await self.control("pin", {"arm": arm, "price": float(prices[arm]), "reason": reason})
 
     async def freeze(self, reason: str) -> None:
         """Keep feedback from now on without learning from it."""
@@ -297,65 +203,60 @@ class Pricing:
         await self.control(name, None)
 
     async def control(self, name: str, value: dict[str, Any] | None) -> None:
-        now = self._clock()
-        await self.writer.submit(SetControl(name, None if value is None else json.dumps(value), now))
-        if value is None:
-            self.controls.pop(name, None)
-        else:
-            self.controls[name] = (value, now)
+        now = self.runtime.clock()
+        await self.commit(SetControl(name, None if value is None else json.dumps(value), now))
+        self.controls.put(name, None if value is None else Control(value, now))
 
     # Reading
 
     @property
     def limits(self) -> Limits:
-        """Which arms may be chosen now for somebody without a last price."""
-        return self._rails.limits(None, self._pinned_arm)
+        """Which arms may be chosen now for a subject without a last price."""
+        return self._guardrails.limits(None, self.controls.pinned_arm)
 
     async def decision(self, id_: str) -> StoredDecision:
-        row = await asyncio.to_thread(self.database.reader.decision, id_)
+        row: StoredDecision | None = await self.runtime.in_thread(self.database.reader.decision, id_)
         if row is None:
             raise UnknownDecision(f"there is no decision {id_!r}")
         return row
 
     async def latest_decisions(self, **filters: Any) -> list[StoredDecision]:
-        return await asyncio.to_thread(lambda: self.database.reader.latest_decisions(**filters))
+        rows: list[StoredDecision] = await self.runtime.in_thread(
+            self.database.reader.latest_decisions, **filters
+        )
+        return rows
 
     async def faults(self) -> list[str]:
         """Why this city cannot serve; nothing when it can."""
         if self.draining or not self.running:
             return ["shutting down" if self.draining else "the learner is not loaded"]
-        reachable = await asyncio.to_thread(self.database.reader.reachable)
+        fault = self.database.fault()
+        if fault is not None:
+            return [fault]
+        reachable = await self.runtime.in_thread(self.database.reader.reachable)
         return [] if reachable else ["the database cannot be reached, or its schema is not current"]
 
     async def state(self) -> dict[str, Any]:
-        made, answered = await asyncio.to_thread(self.database.reader.totals)
-        means = self.reward_sums / np.maximum(self.learned, 1)
+        decisions, feedback = await self.runtime.in_thread(self.database.reader.totals)
+        live = self.live
+        means = live.reward_sums / np.maximum(live.lesson_counts, 1)
         return {
             "city": self.settings.city,
-            "policy": self.policy_parameters(),
-            "version": self.version,
-            "decisions": made,
-            "feedback": answered,
+            "policy": live.policy_parameters,
+            "version": live.version,
+            "decisions": decisions,
+            "feedback": feedback,
             "arms": [
                 {
                     "arm": arm,
                     "price": price,
-                    "count": int(self.learned[arm]),
-                    "mean_reward": float(means[arm]) if self.learned[arm] else None,
+                    "count": int(live.lesson_counts[arm]),
+                    "mean_reward": float(means[arm]) if live.lesson_counts[arm] else None,
                 }
                 for arm, price in enumerate(self.settings.arms.prices)
             ],
             "features": self.settings.features.model_dump(),
             "guardrails": self.settings.guardrails.model_dump(),
-            "controls": {name: {"value": value, "since": at} for name, (value, at) in self.controls.items()},
+            "controls": self.controls.as_dict(),
             "fingerprint": self.settings.fingerprint.hex(),
         }
-
-    def policy_parameters(self) -> dict[str, Any]:
-        policy = self.settings.policy.policy
-        return {"name": policy.name, **asdict(policy)}  # type: ignore[call-overload]
-
-
-def _log_fault(done: "asyncio.Future[Any]") -> None:
-    if not done.cancelled() and (fault := done.exception()):
-        log.warning("snapshot not kept, the next one will be", extra={"fault": str(fault)})

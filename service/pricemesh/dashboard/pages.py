@@ -9,7 +9,7 @@ from fastapi import Path as PathParameter
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from pricemesh.http.gate import PAGE_FILES
+from pricemesh.http.admission import PAGE_FILES
 
 KINDS = {
     "html": "text/html; charset=utf-8",

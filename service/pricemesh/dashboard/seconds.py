@@ -19,7 +19,7 @@ class Seconds:
     def __init__(self, pricing: Pricing, gossip: Gossip) -> None:
         self._pricing = pricing
         self._gossip = gossip
-        self._decided = list(pricing.decided)
+        self._decided = list(pricing.live.decision_counts)
         self._lessons = self._rewards = 0.0
         self.looks = 0
         self._kept: deque[dict[str, Any]] = deque(maxlen=SECONDS_KEPT)
@@ -30,7 +30,7 @@ class Seconds:
         self._lessons, self._rewards = self._totals()
 
     def look(self, now: float) -> None:
-        decided = list(self._pricing.decided)
+        decided = list(self._pricing.live.decision_counts)
         lessons, rewards = self._totals()
         counts = [
             [arm, n - was] for arm, (n, was) in enumerate(zip(decided, self._decided, strict=True)) if n > was
@@ -59,7 +59,7 @@ class Seconds:
         return {origin: list(seen) for origin, seen in self._versions.items()}
 
     def _totals(self) -> tuple[float, float]:
-        return float(np.sum(self._pricing.learned)), float(np.sum(self._pricing.reward_sums))
+        return float(np.sum(self._pricing.live.lesson_counts)), float(np.sum(self._pricing.live.reward_sums))
 
     def _look_at_versions(self, now: float) -> None:
         held = {origin: letter.summary.version for origin, letter in self._gossip.node.held.items()}

@@ -31,7 +31,7 @@ class Author:
     @property
     def edition(self) -> tuple[int, int]:
         """What is known now; of what ticks mixed in, as much as is committed."""
-        return self.epoch, self._pricing.version + self._pricing.mixes
+        return self.epoch, self._pricing.version + self._pricing.live.committed_mixes
 
     @property
     def published(self) -> Letter | None:
@@ -80,7 +80,7 @@ class Author:
         """Tell all that is known now. CommitResult before it is told: after a crash the same version must not
         name another content."""
         async with self._publishing:
-            if not self._pricing.settled:
+            if not self._pricing.live.mixes_committed:
                 return
             if self.published is not None and self.published.edition == self.edition:
                 return

@@ -100,7 +100,7 @@ class Gossip:
                 continue
             self.node.take([letter])
             self.intake.received_at[letter.origin] = received_at
-        if self.pricing.rejoin(self.node.summaries):
+        if self.pricing.restore_peers(self.node.summaries):
             self._absorbed = self._learned()
         self._author.go_on_from(own)
 

@@ -1,19 +1,17 @@
 """What is kept, as the bodies that callers get."""
 
 import json
-import struct
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec.structs import asdict
 
 from pricemesh.city.settings import Settings
-from pricemesh.core.arrays import Array
+from pricemesh.core.decision import Decision, DecisionCodec, Vectors
 from pricemesh.errors import OtherReward, PricemeshError, TooLate, UnknownDecision
 from pricemesh.http.problems import STATUSES
-from pricemesh.store.commands import Decision, FeedbackResult, FeedbackStatus, StoredDecision
+from pricemesh.store.commands import FeedbackResult, FeedbackStatus, StoredDecision
 
 
 class DecisionBody(msgspec.Struct, gc=False):
@@ -63,47 +61,41 @@ class Answers:
         self._settings = settings
         self._city = settings.city
         self._space = settings.features.space
-        self._dim, self._arms = settings.shape.dim, settings.shape.arms
-        # Of a decision's vectors, the chosen arm's estimate and radius; by arm.
-        between = 8 * (self._arms - 1)
-        self._bound_of = [
-            struct.Struct(f"<{8 * (self._dim + arm)}xd{between}xd").unpack_from for arm in range(self._arms)
-        ]
+        self._codec = DecisionCodec(settings.shape)
 
     def decision(self, row: Decision) -> DecisionBody:
         id_, _, arm, price, limited_by, vectors, occasion = row
-        estimate, radius = self._bound_of[arm](vectors)
-        said = msgspec.Raw(limited_by.encode())
-        return DecisionBody(id_, self._city, arm, price, estimate, radius, occasion.policy, said)
+        estimate, radius = self._codec.chosen(arm, vectors)
+        rules = msgspec.Raw(limited_by.encode())
+        return DecisionBody(id_, self._city, arm, price, estimate, radius, occasion.policy, rules)
 
     def decisions(self, rows: Sequence[Decision]) -> DecisionBodies:
         return DecisionBodies([self.decision(row) for row in rows])
 
-    def record(self, kept: StoredDecision) -> dict[str, Any]:
-        row = kept.decision
-        vectors = np.frombuffer(row.vectors)
-        ends = np.cumsum((self._dim, self._arms, self._arms))
-        context, estimates, radii, parts = np.split(vectors, ends)
+    def record(self, stored: StoredDecision) -> dict[str, Any]:
+        row = stored.decision
+        vectors = self._codec.unpack(row.vectors)
+        estimates, radii = vectors.estimates.tolist(), vectors.radii.tolist()
         short = self.decision(row)
         return asdict(short) | {
             "limited_by": json.loads(row.limited_by),
-            "number": kept.number,
+            "number": stored.number,
             "made_at": row.occasion.made_at,
             "subject": row.subject,
-            "context": self._space.named(context),
+            "context": self._space.named(vectors.context),
             "arms": [
-                {"arm": arm, "price": price, "estimate": float(estimates[arm]), "radius": float(radii[arm])}
+                {"arm": arm, "price": price, "estimate": estimates[arm], "radius": radii[arm]}
                 for arm, price in enumerate(self._settings.arms.prices)
             ],
             "learner_version": row.occasion.learner_version,
-            "feedback": kept.feedback._asdict() if kept.feedback else None,
-            "contributions": self._contributions(row, short, parts),
+            "feedback": stored.feedback._asdict() if stored.feedback else None,
+            "contributions": self._contributions(row, short, vectors),
         }
 
-    def _contributions(self, row: Decision, short: DecisionBody, parts: Array) -> list[dict[str, Any]]:
+    def _contributions(self, row: Decision, short: DecisionBody, vectors: Vectors) -> list[dict[str, Any]]:
         """Each peer's part of the chosen arm's estimate and radius; what is left is the city's own."""
         peers = row.occasion.told_by.split(",") if row.occasion.told_by else []
-        estimates, radii = parts.reshape(2, -1).tolist() if peers else ([], [])
+        estimates, radii = vectors.peer_estimates.tolist(), vectors.peer_radii.tolist()
         own = {
             "origin": self._city,
             "estimate": short.estimate - sum(estimates),

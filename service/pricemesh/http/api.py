@@ -19,9 +19,9 @@ from pricemesh.gossip.exchange import Gossip
 from pricemesh.gossip.view import peers_of
 from pricemesh.http import schemas
 from pricemesh.http.answers import Answers
+from pricemesh.http.body import read_body
 from pricemesh.http.metrics import Metrics
 from pricemesh.http.problems import Body, field_faults, parsed, problem, refusal
-from pricemesh.http.traffic import read_body
 from pricemesh.version import __version__
 
 
@@ -52,8 +52,7 @@ def _methods(app: FastAPI, request: Request) -> list[str]:
 
 
 async def read(request: Request, model: type[Body], most_bytes: int) -> Body:
-    first = await request.receive()
-    return parsed(model, await read_body(request.scope, request.receive, first, most_bytes))
+    return parsed(model, await read_body(request.scope, request.receive, most_bytes))
 
 
 def json_response(content: Any) -> Response:

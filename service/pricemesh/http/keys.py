@@ -8,6 +8,7 @@ import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from pricemesh.city.addresses import is_loopback
@@ -78,10 +79,22 @@ class Gatekeeper:
     """Says whether a request may pass. With no keys everyone may, which is why the service then listens
     on loopback only."""
 
-    def __init__(self, keys: dict[str, Key] | None, rate_per_second: float | None) -> None:
+    def __init__(
+        self, keys: dict[str, Key] | None, rate_per_second: float | None, monotonic: Any = None
+    ) -> None:
         """Keys None is a service without keys; a file without any admits nobody."""
         self.keys = keys
         self._pace = None if rate_per_second is None else RateLimiter(rate_per_second)
+
+    def identify(self, presented: str | None, scope: Scope | None) -> Key | None:
+        """The key that a caller presents; None where none is required."""
+        return None if self.keys is None or scope is None else self._key(presented, self.keys)
+
+    def authorise(self, key: Key, scope: Scope) -> None:
+        if scope not in key.scopes and Scope.ADMIN not in key.scopes:
+            raise NotAllowed(f"this key has no scope {scope}; it has {', '.join(sorted(key.scopes))}")
+        if self._pace is not None:
+            self._pace.take(key.id)
 
     def admit(self, presented: str | None, scope: Scope | None) -> str:
         """The key's id, or an error of ours. A scope of None is open to all."""
@@ -96,7 +109,11 @@ class Gatekeeper:
 
     def admit_page(self, origin: str) -> None:
         """Without keys, a page from elsewhere must not act through the operator's browser."""
-        if self.keys is None and not is_loopback(urlsplit(origin).hostname or ""):
+        try:
+            host = urlsplit(origin).hostname or ""
+        except ValueError:  # such as http://[
+            host = ""
+        if self.keys is None and not is_loopback(host):
             raise NotAllowed(f"pages from {origin!r:.100} may not call a service without API keys")
 
     def _key(self, presented: str | None, keys: dict[str, Key]) -> Key:

@@ -99,10 +99,12 @@ class PricingCollector:
         )
         for arm, price in enumerate(pricing.settings.arms.prices):
             labels = [self._city, str(arm), f"{price:g}"]
-            decided.add_metric(labels, float(pricing.decided[arm]))
-            learned.add_metric(labels, float(pricing.learned[arm]))
-            if pricing.learned[arm]:
-                rewards.add_metric(labels, float(pricing.reward_sums[arm] / pricing.learned[arm]))
+            decided.add_metric(labels, float(pricing.live.decision_counts[arm]))
+            learned.add_metric(labels, float(pricing.live.lesson_counts[arm]))
+            if pricing.live.lesson_counts[arm]:
+                rewards.add_metric(
+                    labels, float(pricing.live.reward_sums[arm] / pricing.live.lesson_counts[arm])
+                )
         yield from (decided, learned, rewards)
         for name, said, value in (
             ("pricemesh_learner_version", "Feedback learned, the learner's version", pricing.version),
@@ -115,7 +117,7 @@ class PricingCollector:
             yield gauge
 
     def _waiting(self) -> int:
-        return self._pricing.writer.waiting if self._pricing.running else 0
+        return self._pricing.waiting_rows
 
 
 class GossipCollector:

@@ -10,9 +10,10 @@ from pydantic.json_schema import models_json_schema
 from pricemesh.city.settings import Settings
 from pricemesh.core.features import Feature
 from pricemesh.http import schemas
+from pricemesh.http.admission import scope_of
 from pricemesh.http.answers import example_request
 from pricemesh.http.api import problems
-from pricemesh.http.gate import GOSSIP, scope_of
+from pricemesh.http.asgi import GOSSIP_MEDIA_TYPE
 from pricemesh.http.traffic import Traffic, TrafficCall
 
 BODIES: tuple[type[BaseModel], ...] = (
@@ -79,11 +80,11 @@ def _operation(path: str, call: TrafficCall, example: Any) -> dict[str, Any]:
     answers: dict[str, Any] = {
         "200": {
             "description": "Done, and kept.",
-            "content": {"application/json": {"schema": {"$ref": reference + call.answered.__name__}}},
+            "content": {"application/json": {"schema": {"$ref": reference + call.response.__name__}}},
         }
     }
     answers |= {str(status): said for status, said in problems(call.problems | refused).items()}
-    schema = {"schema": {"$ref": reference + call.asked.__name__}, "example": example}
+    schema = {"schema": {"$ref": reference + call.request.__name__}, "example": example}
     return {
         "tags": ["prices"],
         "summary": call.summary,
@@ -94,7 +95,7 @@ def _operation(path: str, call: TrafficCall, example: Any) -> dict[str, Any]:
 
 
 def _gossip() -> dict[str, Any]:
-    bytes_ = {GOSSIP: {"schema": {"type": "string", "format": "binary"}}}
+    bytes_ = {GOSSIP_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
     answers: dict[str, Any] = {
         "200": {"description": "What this city holds, and what the caller lacks.", "content": bytes_},
         "204": {"description": "Both hold the same."},

@@ -1,11 +1,6 @@
-"""The four calls that carry traffic: prices and feedback, one or many.
+"""The four calls that carry traffic: prices and feedback, one or many. `openapi` describes them."""
 
-They are reached before the framework, most of them before ASGI (`lane`): between the socket and the use case
-there is nothing but the validation that the model asks for. `description` tells OpenAPI of them.
-"""
-
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,49 +8,47 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
+from pricemesh.city.loop import Ticket
 from pricemesh.city.pricing import Pricing
-from pricemesh.errors import BodyTooLarge, UnreadableBody, WrongMethod
+from pricemesh.core.decision import Decision
+from pricemesh.errors import PricemeshError, UnreadableBody
 from pricemesh.http import schemas
 from pricemesh.http.answers import Answers, DecisionBodies, DecisionBody, feedback_fault, feedback_outcome
 from pricemesh.http.price_reader import PriceReader, refuse_too_many
 from pricemesh.http.problems import parsed
-from pricemesh.store.commands import Decision, FeedbackResult
-from pricemesh.store.writer import Done
+from pricemesh.store.commands import FeedbackResult
 
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
-_as_json = msgspec.json.Encoder().encode
+_encode_json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True)
 class TrafficCall:
-    """A call: what comes in, what goes out, and what does it. `begin` takes what is asked and whom to
-    call with the result, and gives what `end` will want to know of it: contexts are not kept until then.
-    `end` makes the answer, and is the place where a fault is raised."""
+    """A call: `read` makes a request of a body; `begin` hands it to the city, which settles the ticket, and
+    returns what `end` needs of the request again (contexts are not kept); `end` makes the answer of the
+    city's result, or returns the error instead: raised, it would refer to its own frame and be freed late."""
 
     summary: str
-    asked: type[BaseModel]
-    answered: type[BaseModel]
+    request: type[BaseModel]
+    response: type[BaseModel]
     problems: dict[int, str]
     read: Callable[[bytes], Any]
-    begin: Callable[[Any, Done], Any]
+    begin: Callable[[Any, Ticket], Any]
     end: Callable[[Any, Any], Any]
 
-    def answer(self, begun: Any, result: Any) -> bytes:
-        if isinstance(result, Exception):
-            raise result
-        return _as_json(self.end(begun, result))
+    def answer(self, work: Any, result: Any) -> bytes | Exception:
+        answer = result if isinstance(result, Exception) else self.end(work, result)
+        return answer if isinstance(answer, Exception) else _encode_json(answer)
 
 
 class Traffic:
     def __init__(self, pricing: Pricing) -> None:
+        settings = pricing.settings
         self._pricing = pricing
-        self._answers = Answers(pricing.settings)
-        self.most_bytes = pricing.settings.limits.body_bytes
-        self._largest_reward = pricing.settings.feedback.largest_reward
-        self._most_items = pricing.settings.limits.batch_size
-        reader = PriceReader(pricing.settings.features.space, self._most_items)
-        declined = {
+        self._answers = Answers(settings)
+        self._max_reward = settings.feedback.largest_reward
+        self._max_items = settings.limits.batch_size
+        reader = PriceReader(settings.features.space, self._max_items)
+        refusals = {
             404: "There is no such decision.",
             409: "The decision has another reward already.",
             410: "The reward window has closed.",
@@ -68,7 +61,7 @@ class Traffic:
                 {},
                 reader.one,
                 pricing.quote,
-                self._price,
+                self._decision,
             ),
             "/price/batch": TrafficCall(
                 "Ask for many prices in one commit",
@@ -77,15 +70,15 @@ class Traffic:
                 {},
                 reader.many,
                 pricing.quote,
-                self._prices,
+                self._decisions,
             ),
             "/feedback": TrafficCall(
                 "Tell what a decision brought",
                 schemas.FeedbackRequest,
                 schemas.Learned,
-                declined,
+                refusals,
                 partial(parsed, schemas.FeedbackRequest),
-                self._tell,
+                self._learn,
                 self._learned,
             ),
             "/feedback/batch": TrafficCall(
@@ -94,77 +87,47 @@ class Traffic:
                 schemas.FeedbackOutcomes,
                 {},
                 partial(parsed, schemas.FeedbackBatch),
-                self._tell_many,
+                self._learn_many,
                 self._outcomes,
             ),
         }
 
-    async def answer(self, call: TrafficCall, scope: Any, receive: Receive, send: Send) -> None:
-        """Read, do, write; every fault is an error of ours."""
-        if scope["method"] != "POST":
-            raise WrongMethod(scope["method"], allowed="POST")
-        asked = call.read(await read_body(scope, receive, await receive(), self.most_bytes))
-        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        begun = call.begin(asked, lambda result: None if done.cancelled() else done.set_result(result))
-        body = call.answer(begun, await done)
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+    def _decision(self, _work: None, rows: Sequence[Decision]) -> DecisionBody:
+        return self._answers.decision(rows[0])
 
-    def _price(self, _begun: None, kept: Sequence[Decision]) -> DecisionBody:
-        return self._answers.decision(kept[0])
+    def _decisions(self, _work: None, rows: Sequence[Decision]) -> DecisionBodies:
+        return self._answers.decisions(rows)
 
-    def _prices(self, _begun: None, kept: Sequence[Decision]) -> DecisionBodies:
-        return self._answers.decisions(kept)
+    def _learn(self, request: schemas.FeedbackRequest, ticket: Ticket) -> schemas.FeedbackRequest:
+        self._check_reward(request.reward, "reward")
+        self._pricing.feedback(((request.decision_id, request.reward),), ticket)
+        return request
 
-    def _tell(self, given: schemas.FeedbackRequest, done: Done) -> schemas.FeedbackRequest:
-        self._check_reward(given.reward, "reward")
-        self._pricing.feedback(((given.decision_id, given.reward),), done)
-        return given
-
-    def _learned(self, given: schemas.FeedbackRequest, results: Sequence[FeedbackResult]) -> dict[str, Any]:
-        fault = feedback_fault(given.decision_id, results[0])
+    def _learned(
+        self, request: schemas.FeedbackRequest, results: Sequence[FeedbackResult]
+    ) -> dict[str, Any] | PricemeshError:
+        fault = feedback_fault(request.decision_id, results[0])
         if fault is not None:
-            raise fault
+            return fault
         version = results[0].version
         return {
-            "decision_id": given.decision_id,
-            "reward": given.reward,
+            "decision_id": request.decision_id,
+            "reward": request.reward,
             "learned": version is not None,
             "version": version,
         }
 
-    def _tell_many(self, given: schemas.FeedbackBatch, done: Done) -> schemas.FeedbackBatch:
-        refuse_too_many(self._most_items, len(given.items), "items")
-        for i, item in enumerate(given.items):
+    def _learn_many(self, batch: schemas.FeedbackBatch, ticket: Ticket) -> schemas.FeedbackBatch:
+        refuse_too_many(self._max_items, len(batch.items), "items")
+        for i, item in enumerate(batch.items):
             self._check_reward(item.reward, f"items.{i}.reward")
-        self._pricing.feedback([(item.decision_id, item.reward) for item in given.items], done)
-        return given
+        self._pricing.feedback([(item.decision_id, item.reward) for item in batch.items], ticket)
+        return batch
 
-    def _outcomes(self, given: schemas.FeedbackBatch, results: Sequence[FeedbackResult]) -> dict[str, Any]:
-        pairs = zip(given.items, results, strict=True)
+    def _outcomes(self, batch: schemas.FeedbackBatch, results: Sequence[FeedbackResult]) -> dict[str, Any]:
+        pairs = zip(batch.items, results, strict=True)
         return {"outcomes": [feedback_outcome(item.decision_id, result) for item, result in pairs]}
 
     def _check_reward(self, reward: float, field: str) -> None:
-        if abs(reward) > self._largest_reward:
-            raise UnreadableBody([(field, f"at most {self._largest_reward:g} either way, not {reward:g}")])
-
-
-async def read_body(scope: Any, receive: Receive, first: Any, most_bytes: int) -> bytes:
-    """A body that comes in several messages, of which `first` is here."""
-    too_large = BodyTooLarge(f"a body here has at most {most_bytes} bytes")
-    announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-    if announced.isdigit() and int(announced) > most_bytes:
-        raise too_large
-    chunks, size, message = [], 0, first
-    while True:
-        if message["type"] == "http.disconnect":
-            raise UnreadableBody([("", "the caller left before the body was complete")])
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > most_bytes:
-            raise too_large
-        chunks.append(chunk)
-        if not message.get("more_body"):
-            return b"".join(chunks)
-        message = await receive()
+        if abs(reward) > self._max_reward:
+            raise UnreadableBody([(field, f"at most {self._max_reward:g} either way, not {reward:g}")])

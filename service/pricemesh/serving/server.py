@@ -15,8 +15,8 @@ import uvicorn
 from pricemesh.city.addresses import is_loopback
 from pricemesh.city.settings import Settings
 from pricemesh.errors import NotStarted
-from pricemesh.http.fast_path import Protocol
-from pricemesh.http.gate import Gate
+from pricemesh.http.asgi import Application
+from pricemesh.http.connection import Connection
 from pricemesh.serving.app import create_app
 
 log = logging.getLogger("pricemesh")
@@ -72,10 +72,11 @@ def _stop_with_stdin(server: Server) -> None:
     server.handle_exit(signal.SIGTERM, None)
 
 
-def configuration(app: Gate, **more: Any) -> uvicorn.Config:
+def configuration(app: Application, **more: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=Protocol,
+        http=Connection,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -3,38 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-
-class Occasion(NamedTuple):
-    """What decisions made at once have in common."""
-
-    made_at: float
-    policy: str
-    learner_version: int
-    told_by: str = ""  # the peers whose parts end `vectors`, by comma
-
-
-class Decision(NamedTuple):
-    """A decision: columns of its own, then those of its occasion."""
-
-    id: str
-    subject: str | None
-    arm: int
-    price: float
-    limited_by: str
-    vectors: bytes  # the context, estimates, radii, the peers' parts of the chosen arm's estimate and radius
-    occasion: Occasion
-
-    @classmethod
-    def read(cls, values: Sequence[Any]) -> "Decision":
-        """Of the columns' values, in the order of `COLUMNS`."""
-        own, common = values[: len(OWN_COLUMNS)], values[len(OWN_COLUMNS) :]
-        return cls._make((*own, Occasion(*common)))
-
-
-OWN_COLUMNS = Decision._fields[:-1]
-COLUMNS = (*OWN_COLUMNS, *Occasion._fields)
+from pricemesh.core.decision import Decision
 
 
 class Feedback(NamedTuple):

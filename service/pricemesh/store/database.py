@@ -17,6 +17,7 @@ from sqlalchemy import Connection, insert, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
+from pricemesh.core.decision import Decision
 from pricemesh.errors import (
     DatabaseInUse,
     InvalidParameter,
@@ -60,8 +61,16 @@ class MeshRecord(NamedTuple):
 
 
 class CommitResult(NamedTuple):
-    results: list[Any]  # one for each operation; a fault where that one alone was refused
-    recovered: list[Lesson]  # to be learned before anything in `results`
+    results: list[Any]  # one for each command; an exception where that one alone was refused
+    lessons: list[Lesson]  # to be learned, in the order of their versions
+    decisions: list[Decision]  # those that are new
+
+
+class Recall(NamedTuple):
+    """What decisions with a subject depend on."""
+
+    decisions: dict[str, Decision]  # by id, those that exist
+    latest_prices: dict[str, float]  # by subject
 
 
 class Database:
@@ -218,6 +227,14 @@ class Database:
             self._lock_file.close()
             self._lock_file = None
 
+    def fault(self) -> str | None:
+        return None
+
+    def recall(self, ids: Sequence[str], subjects: Sequence[str]) -> Recall:
+        found = {id_: kept.decision for id_ in ids if (kept := self.reader.decision(id_)) is not None}
+        prices = {s: p for s in subjects if (p := self.reader.latest_price(s)) is not None}
+        return Recall(found, prices)
+
     # Writing
 
     def commit(self, operations: Sequence[Command]) -> CommitResult:
@@ -230,7 +247,7 @@ class Database:
             self._in_doubt = True
             self._suit_the_log(connection, operations)
             with self._transaction(connection, operations):
-                results, version = carry_out(connection, operations, self._version)
+                results, lessons, fresh, version = carry_out(connection, operations, self._version)
         except OperationalError as fault:
             raise StorageUnavailable(f"the database does not take writes: {reason(fault)}") from None
         except DBAPIError as fault:
@@ -242,7 +259,7 @@ class Database:
         self._version = version
         self._in_doubt = False
         recovered, self._unlearned = self._unlearned, []
-        return CommitResult(results, recovered)
+        return CommitResult(results, [*recovered, *lessons], fresh)
 
     def _suit_the_log(self, connection: Connection, operations: Sequence[Command]) -> None:
         if not self.is_sqlite:
@@ -271,7 +288,8 @@ class Database:
     def _one_by_one(self, operations: Sequence[Command]) -> CommitResult:
         """One operation that the database refuses must not take the others of its group with it."""
         results: list[Any] = []
-        recovered: list[Lesson] = []
+        lessons: list[Lesson] = []
+        fresh: list[Decision] = []
         for operation in operations:
             try:
                 done = self.commit([operation])
@@ -279,8 +297,9 @@ class Database:
                 results.append(fault)
             else:
                 results += done.results
-                recovered += done.recovered
-        return CommitResult(results, recovered)
+                lessons += done.lessons
+                fresh += done.decisions
+        return CommitResult(results, lessons, fresh)
 
     def _recover(self, connection: Connection) -> None:
         """Find the lessons of a commit that was reported as failed and had happened. They wait until a

@@ -6,9 +6,10 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from pricemesh.core.decision import COLUMNS, Decision
 from pricemesh.errors import StorageUnavailable
 from pricemesh.store import schema
-from pricemesh.store.commands import COLUMNS, Decision, Feedback, Lesson, StoredDecision
+from pricemesh.store.commands import Feedback, Lesson, StoredDecision
 from pricemesh.store.faults import reason
 from pricemesh.store.tables import decisions, feedback
 
@@ -114,5 +115,5 @@ def _kept(row: Any) -> StoredDecision:
     number, *values = row
     decision, answer = values[: len(COLUMNS)], values[len(COLUMNS) :]
     return StoredDecision(
-        number, Decision.read(decision), Feedback(*answer) if answer[0] is not None else None
+        number, Decision.from_columns(decision), Feedback(*answer) if answer[0] is not None else None
     )

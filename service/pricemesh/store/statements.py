@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, String
 from sqlalchemy.dialects import postgresql
 
-from pricemesh.store.commands import COLUMNS, OWN_COLUMNS, Decision, Occasion
+from pricemesh.core.decision import COLUMNS, OWN_COLUMNS, Decision, Occasion
 from pricemesh.store.tables import decisions, feedback
 
 ROWS_IN_A_STATEMENT = 100  # SQLite: the driver keeps about as many statements ready
@@ -48,7 +48,7 @@ def insert_feedback(connection: Connection, rows: Sequence[FeedbackRow], *, by_d
 
 def decided(connection: Connection, ids: Sequence[str]) -> list[Decision]:
     """Those of the decisions that are there."""
-    return [Decision.read(row) for row in _among(connection, _DECIDED, ids)]
+    return [Decision.from_columns(row) for row in _among(connection, _DECIDED, ids)]
 
 
 def answered(connection: Connection, ids: Sequence[str]) -> Sequence[Any]:

@@ -6,12 +6,12 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, insert, select
 
+from pricemesh.core.decision import Decision
 from pricemesh.store import statements
 from pricemesh.store.commands import (
     AddPeers,
     CloseWindow,
     Command,
-    Decision,
     DropOrigin,
     FeedbackResult,
     FeedbackStatus,
@@ -39,19 +39,26 @@ from pricemesh.store.tables import (
 )
 
 
-def carry_out(connection: Connection, operations: Sequence[Command], version: int) -> tuple[list[Any], int]:
-    """All operations within the transaction that is open; their results, and the learner's version then."""
+def carry_out(
+    connection: Connection, operations: Sequence[Command], version: int
+) -> tuple[list[Any], list[Lesson], list[Decision], int]:
+    """All operations within the transaction that is open; their results, what is to be learned, which decisions
+    are new, and the learner's version then."""
     results: list[Any] = [None] * len(operations)
+    lessons: list[Lesson] = []
+    fresh: list[Decision] = []
     quotes = [(i, op) for i, op in enumerate(operations) if isinstance(op, SaveDecisions)]
     if quotes:
-        keep_decisions(connection, quotes, results)
+        fresh = keep_decisions(connection, quotes, results)
     answers = [(i, op) for i, op in enumerate(operations) if isinstance(op, SaveFeedback)]
     if answers:
         version = keep_feedback(connection, answers, results, version)
+        lessons += [item.lesson for i, _ in answers for item in results[i] if item.lesson is not None]
     for i, operation in enumerate(operations):
         match operation:
             case CloseWindow():
                 results[i], version = close_window(connection, operation, version)
+                lessons += results[i]
             case SetControl(name, value, at):
                 connection.execute(controls.delete().where(controls.c.name == name))
                 if value is not None:
@@ -84,7 +91,7 @@ def carry_out(connection: Connection, operations: Sequence[Command], version: in
                     connection.execute(table.delete().where(table.c.origin == origin))
                 if not readmitted:
                     connection.execute(insert(dropped).values(origin=origin, since=at))
-    return results, version
+    return results, lessons, fresh, version
 
 
 def _replace(connection: Connection, key: Column[str], rows: list[dict[str, Any]]) -> None:
@@ -96,7 +103,7 @@ def _replace(connection: Connection, key: Column[str], rows: list[dict[str, Any]
 
 def keep_decisions(
     connection: Connection, quotes: list[tuple[int, SaveDecisions]], results: list[Any]
-) -> None:
+) -> list[Decision]:
     named = [id_ for _, op in quotes for id_ in op.named_by_caller]
     there: dict[str, Decision] = {}
     if named:
@@ -117,6 +124,7 @@ def keep_decisions(
                     there[row.id] = row
             results[i].append(kept)
     statements.insert_decisions(connection, fresh)
+    return fresh
 
 
 def keep_feedback(

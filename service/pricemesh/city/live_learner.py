@@ -1,0 +1,118 @@
+"""The learner that serves: what it has learned, its version, its snapshots, and its peers' part. No SQL, no clock.
+
+After a restart it equals the learner that learned exactly the committed feedback, in the order of its versions.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from pricemesh.city.settings import Settings
+from pricemesh.core.decision import Decision, DecisionCodec
+from pricemesh.core.policies import dump, load
+from pricemesh.core.summary import Summary
+from pricemesh.errors import BadSummary
+from pricemesh.store.commands import Lesson, SaveSnapshot
+
+log = logging.getLogger("pricemesh")
+
+LESSONS_BETWEEN_SNAPSHOTS = 1000  # the most that a start has to learn again
+
+
+class LiveLearner:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._codec = DecisionCodec(settings.shape)
+        self.learner = settings.policy.policy.learner(settings.shape)
+        self.version = 0
+        self.mixes = 0  # ticks that changed what this city publishes
+        self.committed_mixes = 0  # of these, how many are committed
+        self._snapshot_version = 0
+        arms = settings.shape.arms
+        self.lesson_counts = np.zeros(arms)  # by arm
+        self.reward_sums = np.zeros(arms)
+        self.decision_counts = [0] * arms  # since the start
+
+    @property
+    def mixes_committed(self) -> bool:
+        return self.committed_mixes == self.mixes
+
+    # Own data
+
+    def learn(self, lessons: Iterable[Lesson]) -> None:
+        for lesson in lessons:
+            self.learner.learn(self._codec.context(lesson.vectors), lesson.arm, lesson.reward)
+            self.lesson_counts[lesson.arm] += 1
+            self.reward_sums[lesson.arm] += lesson.reward
+            self.version = lesson.version
+
+    def count(self, decisions: Sequence[Decision]) -> None:
+        counts = self.decision_counts
+        for decision in decisions:
+            counts[decision.arm] += 1
+
+    # Snapshots
+
+    @property
+    def policy_parameters(self) -> dict[str, Any]:
+        policy = self._settings.policy.policy
+        return {"name": policy.name, **asdict(policy)}  # type: ignore[call-overload]
+
+    @property
+    def snapshot_due(self) -> bool:
+        return self.version - self._snapshot_version >= LESSONS_BETWEEN_SNAPSHOTS
+
+    @property
+    def has_unsaved_lessons(self) -> bool:
+        return self.version > self._snapshot_version
+
+    def snapshot(self) -> SaveSnapshot:
+        self._snapshot_version = self.version
+        payload = dump(self.learner)
+        tallies = {
+            "policy": self.policy_parameters,
+            "digest": sha256(payload).hexdigest(),
+            "learned": self.lesson_counts.tolist(),
+            "reward_sums": self.reward_sums.tolist(),
+            "mixes": self.mixes,
+        }
+        return SaveSnapshot(self.version, json.dumps(tallies), payload)
+
+    def load(self, payload: bytes, tallies: Mapping[str, Any], version: int) -> None:
+        """Go on from a snapshot; without it where it is damaged or of another policy: the rows are the truth."""
+        if tallies["policy"] != self.policy_parameters:
+            log.warning("the policy has changed: learning all feedback again")
+            return
+        if tallies["digest"] != sha256(payload).hexdigest():
+            log.warning("the snapshot is damaged: learning all feedback again")
+            return
+        load(self.learner, payload)
+        self.lesson_counts[:] = tallies["learned"]
+        self.reward_sums[:] = tallies["reward_sums"]
+        self.mixes = self.committed_mixes = tallies.get("mixes", 0)
+        self.version = self._snapshot_version = version
+
+    # Peers
+
+    def restore_peers(self, memory: Mapping[str, Any], summaries: Mapping[str, Summary]) -> bool:
+        """After a restart, count peers as before it. False where that is impossible until the next absorb."""
+        arrays = dict(memory)
+        origins = tuple(arrays.pop("origins", ()))
+        try:
+            if arrays.keys() == self.learner.memory().keys() and origins:
+                self.learner.recall(origins, {name: np.array(value) for name, value in arrays.items()})
+            self.learner.absorb_summaries(self._settings.city, summaries, again=True)
+        except (BadSummary, ValueError) as fault:
+            log.warning("peers count again after the next tick", extra={"fault": str(fault)})
+            return False
+        return True
+
+    def tick_memory(self) -> str | None:
+        """What ticks have changed that no later tick brings back, as JSON; None where there is nothing."""
+        memory = {name: value.tolist() for name, value in self.learner.memory().items()}
+        return json.dumps({"origins": self.learner.origins, **memory}) if memory else None

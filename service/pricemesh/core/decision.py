@@ -1,0 +1,83 @@
+"""A decision as it is recorded, and the byte layout of its vectors. Everything that reads or writes them does so here.
+
+`vectors` are float64, little-endian: the context (d), every arm's estimate (K), every arm's radius (K); then, for
+each of J peers, its part of the chosen arm's estimate (J) and of its radius (J).
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pricemesh.core.arrays import Array
+from pricemesh.core.policies import Shape
+from pricemesh.core.ucb import Score
+
+
+class Occasion(NamedTuple):
+    """What decisions made at once have in common."""
+
+    made_at: float
+    policy: str
+    learner_version: int
+    told_by: str = ""  # the peers whose parts end `vectors`, by comma
+
+
+class Decision(NamedTuple):
+    """Columns of its own, then those of its occasion."""
+
+    id: str
+    subject: str | None
+    arm: int
+    price: float
+    limited_by: str  # which rules ruled out which arms, as JSON
+    vectors: bytes
+    occasion: Occasion
+
+    @classmethod
+    def from_columns(cls, values: Sequence[Any]) -> "Decision":
+        """Of the columns' values, in the order of `COLUMNS`."""
+        own, common = values[: len(OWN_COLUMNS)], values[len(OWN_COLUMNS) :]
+        return cls._make((*own, Occasion(*common)))
+
+
+OWN_COLUMNS = Decision._fields[:-1]
+COLUMNS = (*OWN_COLUMNS, *Occasion._fields)
+
+
+class Vectors(NamedTuple):
+    context: Array  # (d,)
+    estimates: Array  # (K,)
+    radii: Array  # (K,)
+    peer_estimates: Array  # (J,)
+    peer_radii: Array  # (J,)
+
+
+class DecisionCodec:
+    def __init__(self, shape: Shape) -> None:
+        self._dim, self._arms = shape.dim, shape.arms
+        between = 8 * (shape.arms - 1)
+        self._chosen = [
+            struct.Struct(f"<{8 * (shape.dim + arm)}xd{between}xd").unpack_from for arm in range(shape.arms)
+        ]
+
+    def pack(self, contexts: Array, score: Score, peer_parts: Sequence[Array] = ()) -> list[bytes]:
+        """The vectors of m decisions: contexts (m, d), a score of (m, K) or (K,), and each peer's part of the
+        estimates and of the radii, (m, J) each."""
+        rows = np.concatenate([contexts, *map(np.atleast_2d, score), *peer_parts], axis=1)
+        packed: list[bytes] = rows.view(f"V{rows.shape[1] * rows.itemsize}")[:, 0].tolist()
+        return packed
+
+    def context(self, vectors: bytes) -> Array:
+        return np.frombuffer(vectors, count=self._dim)
+
+    def chosen(self, arm: int, vectors: bytes) -> tuple[float, float]:
+        """The estimate and the radius of the arm that was chosen."""
+        return self._chosen[arm](vectors)  # type: ignore[return-value]
+
+    def unpack(self, vectors: bytes) -> Vectors:
+        values = np.frombuffer(vectors)
+        ends = np.cumsum((self._dim, self._arms, self._arms))
+        context, estimates, radii, parts = np.split(values, ends)
+        return Vectors(context, estimates, radii, *np.split(parts, 2))

@@ -1,0 +1,115 @@
+"""A turn of a connection that an ASGI application answers, by uvicorn's own request-response cycle."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+if TYPE_CHECKING:
+    from pricemesh.http.connection import Connection
+
+
+class Cycle(RequestResponseCycle):
+    """A request that is complete is read even if its caller has left by then, as the fast path reads it."""
+
+    body_read = False
+
+    async def receive(self) -> Any:
+        if self.disconnected and not self.body_read and not self.more_body:
+            self.body_read = True
+            return {"type": "http.request", "body": bytes(self.body), "more_body": False}
+        message = await super().receive()
+        self.body_read = True
+        return message
+
+
+class AsgiTurn:
+    def __init__(self, connection: "Connection", scope: dict[str, Any]) -> None:
+        self._connection = connection
+        self._scope = scope
+        self._expects_continue = connection.expects_continue
+        self._cycle: Cycle | None = None
+        self._keep_alive = True
+        self._close = False
+        self.early_chunks: list[bytes] = []
+        self.complete = self.started = False
+
+    @property
+    def answered(self) -> bool:
+        return self._cycle is not None and self._cycle.response_complete
+
+    @property
+    def keep_alive(self) -> bool:
+        return self._keep_alive if self._cycle is None else self._cycle.keep_alive
+
+    @keep_alive.setter
+    def keep_alive(self, value: bool) -> None:
+        self._keep_alive = value
+        if self._cycle is not None:
+            self._cycle.keep_alive = value
+
+    def start(self) -> None:
+        self.started = True
+        connection = self._connection
+        application: Any = connection.application
+        self._cycle = Cycle(
+            scope=self._scope,  # type: ignore[arg-type]
+            transport=self,  # type: ignore[arg-type]
+            flow=connection.flow,
+            logger=logging.getLogger("uvicorn.error"),
+            access_logger=logging.getLogger("uvicorn.access"),
+            access_log=False,
+            default_headers=connection.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self._expects_continue,
+            keep_alive=self._keep_alive,
+            on_response=self._finish,
+        )
+        task = connection.loop.create_task(self._cycle.run_asgi(application))
+        connection.server_state.tasks.add(task)
+        task.add_done_callback(self._release)
+
+    def _release(self, task: "asyncio.Task[None]") -> None:
+        """Leave no cycle of references."""
+        self._connection.server_state.tasks.discard(task)
+        if self._cycle is not None:
+            self._cycle.transport = None  # type: ignore[assignment]
+
+    def feed(self, chunk: bytes) -> None:
+        cycle = self._cycle
+        if cycle is None or cycle.response_complete:
+            return
+        cycle.body += chunk
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self._connection.flow.pause_reading()
+        cycle.message_event.set()
+
+    def end(self) -> None:
+        if self._cycle is not None:
+            self._cycle.more_body = False
+            self._cycle.message_event.set()
+
+    def abandon(self) -> None:
+        if self._cycle is not None:
+            self._cycle.disconnected = not self._cycle.response_complete
+            self._cycle.message_event.set()
+
+    def _finish(self) -> None:
+        self._connection.finish(self, close=self._close)
+
+    # What the cycle sees of the transport
+
+    def write(self, data: bytes) -> None:
+        self._connection.transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._connection.transport.is_closing()
+
+    def close(self) -> None:
+        """After a complete response the connection closes in its own way; one that broke off is cut."""
+        if self.answered:
+            self._close = True
+        else:
+            self._connection.transport.close()

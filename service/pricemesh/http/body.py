@@ -1,0 +1,69 @@
+"""Bodies of requests as they arrive: how long they say they are, and how long they may be."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from pricemesh.errors import BodyTooLarge, UnreadableBody
+
+# A body that follows a refusal is read and thrown away, so that the connection can be kept, up to this size.
+MAX_DISCARDED_BYTES = 65_536
+CALLER_LEFT = "the caller left before the body was complete"
+
+
+class Body:
+    """At most so many bytes."""
+
+    __slots__ = ("_chunks", "_max_bytes", "_size")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    def announce(self, length: int | None) -> None:
+        """Refuse a body that announces itself as too large before any of it is read."""
+        if length is not None and length > self._max_bytes:
+            raise self._too_large()
+
+    def add(self, chunk: bytes) -> None:
+        self._size += len(chunk)
+        if self._size > self._max_bytes:
+            raise self._too_large()
+        self._chunks.append(chunk)
+
+    def take(self) -> bytes:
+        """The whole content; this object keeps none of it."""
+        chunks, self._chunks = self._chunks, []
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def _too_large(self) -> BodyTooLarge:
+        return BodyTooLarge(f"a body here has at most {self._max_bytes} bytes (limits.body_bytes)")
+
+
+def announced_length(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
+    """The length of a body as its headers announce it; None is a length that is not known before its end."""
+    length = 0
+    for name, value in headers:
+        if name == b"content-length" and value.isdigit():
+            length = int(value)
+        elif name == b"transfer-encoding":
+            return None
+    return length
+
+
+def is_large(length: int | None) -> bool:
+    """Whether an announced body is too long to be read for nothing."""
+    return length is None or length > MAX_DISCARDED_BYTES
+
+
+async def read_body(scope: Any, receive: Callable[[], Awaitable[Any]], max_bytes: int) -> bytes:
+    """The body of an ASGI request."""
+    body = Body(max_bytes)
+    body.announce(announced_length(scope["headers"]))
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise UnreadableBody([("", CALLER_LEFT)])
+        body.add(message.get("body", b""))
+        if not message.get("more_body"):
+            return body.take()

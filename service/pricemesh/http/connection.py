@@ -1,0 +1,380 @@
+"""HTTP/1.1 on one connection: parsing, order, keep-alive and limits. What a request means is not known here.
+
+Requests are answered in the order they came. Each is a turn: `fast_path.FastExchange` for traffic, a cycle of
+ASGI for everything else, or the refusal of bytes that are no HTTP. uvicorn accepts connections and makes one
+`Connection` for each.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
+from uvicorn.server import ServerState
+
+from pricemesh.http.asgi import Application
+from pricemesh.http.asgi_turn import AsgiTurn
+from pricemesh.http.exchange import as_answer
+from pricemesh.http.fast_path import FastExchange, framed
+from pricemesh.http.problems import problem
+
+MAX_HEADER_BYTES = 65_536  # caps header bytes, because headers arrive before authentication
+LINGER_SECONDS = 2.0  # for a caller who is still sending to read the answer that ends the connection
+
+
+class Turn(Protocol):
+    """A request whose answer is due when those before it have theirs."""
+
+    started: bool
+    keep_alive: bool
+    early_chunks: list[bytes]  # of a body that arrived before the turn started
+    complete: bool  # the body has arrived
+
+    @property
+    def answered(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+    def feed(self, chunk: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        if not config.loaded:
+            config.load()
+        application: Application = config.app  # type: ignore[assignment]
+        self.application = application
+        self.config = config
+        self.server_state = server_state
+        self.app_state = app_state
+        self.loop = _loop or asyncio.get_event_loop()
+        self.transport: asyncio.Transport = None  # type: ignore[assignment]
+        self.flow: FlowControl = None  # type: ignore[assignment]
+        self._calls = application.fast_calls
+        self._parser = self._new_parser()
+        self._current: Turn | None = None  # whose answer is due
+        self._queue: deque[Turn] = deque()  # pipelined behind it
+        self._advancing = False
+        self._reading: Turn | None = None  # whose body is being read
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._length: int | None = 0
+        self._expects_continue = False
+        self._in_headers = False
+        self._header_bytes = 0
+        self._discarding = False  # bytes that still arrive are thrown away
+        self._half_closed = False  # the caller sends nothing more
+        self._closing = False
+        self._idle_since = inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        # The first of several pipelined requests is answered although it asks to close the connection.
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
+
+    # What the event loop and the server call
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+        self.flow = FlowControl(self.transport)
+        self.server_state.connections.add(self)  # type: ignore[arg-type]
+
+    def data_received(self, data: bytes) -> None:
+        self._idle_since = inf
+        while data and not self._discarding:
+            data = self._parse(data)
+        if self._current is None and not self._closing:
+            self._become_idle()
+
+    def eof_received(self) -> bool:
+        """A caller that has sent all its requests may close its side and still gets the answers."""
+        if self._reading is not None and self._reading is not self._current:
+            self._queue.remove(self._reading)  # never to be complete
+            self._reading = None
+        if self._current is None or not self._current.complete or self._discarding:
+            return False
+        self._half_closed = True
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.server_state.connections.discard(self)  # type: ignore[arg-type]
+        self._discarding = self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.flow.resume_writing()
+        turn, self._current, self._reading = self._current, None, None
+        self._queue.clear()
+        self._parser = None  # type: ignore[assignment]  # it refers to this object: leave no cycle
+        if turn is not None:
+            turn.abandon()
+
+    def pause_writing(self) -> None:
+        self.flow.pause_writing()
+        self.flow.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.flow.resume_writing()
+        if not self._queue:
+            self.flow.resume_reading()
+        self._advance()
+
+    def shutdown(self) -> None:
+        """The server stops: answer what was received, then close."""
+        if self._current is None:
+            self.transport.close()
+        else:
+            (self._queue[-1] if self._queue else self._current).keep_alive = False
+
+    # Bytes to requests
+
+    def _parse(self, data: bytes) -> bytes:
+        """What is still to be parsed after this."""
+        was_in_headers = self._in_headers
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            return self._without_upgrade(data[offer.args[0] :])
+        except httptools.HttpParserError:
+            self._refuse_rest(400, "malformed-request", "these bytes are not an HTTP/1.1 request")
+            return b""
+        if self._in_headers:
+            self._header_bytes = self._header_bytes + len(data) if was_in_headers else len(data)
+            if self._header_bytes > MAX_HEADER_BYTES:
+                limit = f"the headers of a request have at most {MAX_HEADER_BYTES} bytes"
+                self._refuse_rest(431, "headers-too-large", limit)
+        return b""
+
+    def _without_upgrade(self, rest: bytes) -> bytes:
+        """An offered upgrade is not taken up: the request is parsed again without the offer, and then its
+        body, which the parser leaves out of a request that it takes for an upgrade."""
+        method = self._parser.get_method()
+        if method == b"CONNECT":
+            self._refuse_rest(405, "method-not-allowed", "this is a city, not a proxy")
+            return b""
+        version = self._parser.get_http_version().encode()
+        lines = [b"%b: %b\r\n" % pair for pair in self._headers if pair[0] != b"upgrade"]
+        self._parser = self._new_parser()
+        return b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self._url, version, b"".join(lines), rest)
+
+    def on_message_begin(self) -> None:
+        self._in_headers = True
+        self._url = b""
+        self._headers = []
+        self._length = 0
+        self._expects_continue = False
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"content-length":
+            self._length = int(value)
+        elif name == b"transfer-encoding":
+            self._length = None
+        elif name == b"expect":
+            self._expects_continue = value.lower() == b"100-continue"
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        parser = self._parser
+        if self._closing or parser.should_upgrade():
+            return
+        keep_alive = parser.should_keep_alive() and parser.get_http_version() != "1.0"
+        call = self._calls.get(self._url)
+        turn: Turn
+        if call is not None and parser.get_method() == b"POST":
+            turn = FastExchange(self, call, self._url, self._headers, self._length)
+        else:
+            turn = AsgiTurn(self, self._scope())
+        turn.keep_alive = keep_alive
+        self._reading = turn
+        self._enqueue(turn)
+
+    def on_body(self, body: bytes) -> None:
+        turn = self._reading
+        if turn is None:
+            return
+        if turn.started:
+            turn.feed(body)
+        else:
+            turn.early_chunks.append(body)
+
+    def on_message_complete(self) -> None:
+        turn, self._reading = self._reading, None
+        if turn is None:
+            return
+        turn.complete = True
+        if turn.started:
+            turn.end()
+
+    @property
+    def expects_continue(self) -> bool:
+        """Whether the request whose headers were read last waits to be told to send its body."""
+        return self._expects_continue and self._parser.get_http_version() != "1.0"
+
+    def _scope(self) -> dict[str, Any]:
+        url = httptools.parse_url(self._url)
+        path = url.path.decode("ascii")
+        return {
+            "type": "http",
+            "asgi": {"version": self.config.asgi_version, "spec_version": "2.3"},
+            "http_version": self._parser.get_http_version(),
+            "method": self._parser.get_method().decode("ascii"),
+            "server": get_local_addr(self.transport),
+            "client": get_remote_addr(self.transport),
+            "scheme": "https" if is_ssl(self.transport) else "http",
+            "root_path": "",
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": url.path,
+            "query_string": url.query or b"",
+            "headers": self._headers,
+            "state": self.app_state.copy(),
+        }
+
+    # Turns
+
+    def _enqueue(self, turn: Turn) -> None:
+        if self._current is None and not self._queue and not self.flow.write_paused:
+            self._current = turn
+            turn.start()
+        else:
+            self.flow.pause_reading()
+            self._queue.append(turn)
+            self._advance()
+
+    def _advance(self) -> None:
+        """Start the turns that wait, as far as answers are there at once. Not recursive: a turn that is
+        answered as it starts calls this again."""
+        if self._advancing:
+            return
+        self._advancing = True
+        while self._queue and self._current is None and not self.flow.write_paused and not self._closing:
+            turn = self._current = self._queue.popleft()
+            turn.start()
+            for chunk in turn.early_chunks:
+                turn.feed(chunk)
+            turn.early_chunks.clear()
+            if turn.complete:
+                turn.end()
+        self._advancing = False
+        if not self._queue and not self.flow.write_paused:
+            self.flow.resume_reading()
+
+    def finish(self, turn: Turn, *, close: bool) -> None:
+        """A turn has its answer, and all of it is written."""
+        if turn is not self._current:
+            return
+        self._current = None
+        self.server_state.total_requests += 1
+        if close or not turn.keep_alive or (self._half_closed and not self._queue):
+            self._close()
+        elif self._queue:
+            self._advance()
+        else:
+            self.flow.resume_reading()
+            self._become_idle()
+
+    def _refuse_rest(self, status: int, kind: str, detail: str) -> None:
+        """Answer bytes that cannot be read with a refusal, in its turn, and read nothing more."""
+        if self._closing:
+            return
+        self._discarding = True
+        turn, self._reading = self._reading, None
+        if turn is not None and not turn.answered:  # its body will never be complete
+            if turn is self._current:
+                self._current = None
+                turn.abandon()
+            else:
+                self._queue.remove(turn)
+        self._enqueue(Refusal(self, status, kind, detail))
+
+    # The end
+
+    def _close(self) -> None:
+        """After the last answer. A caller who is still sending gets a moment to read it: closed at once, the
+        connection would be reset under the answer."""
+        self._closing = True
+        self._queue.clear()
+        if not (self._discarding or self._reading is not None) or self._half_closed:
+            self.transport.close()
+            return
+        self._discarding = True
+        self._reading = None
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._set_timer(LINGER_SECONDS, self.transport.close)
+
+    def _become_idle(self) -> None:
+        """An idle connection is looked at now and then: a timer for every request costs as much as reading
+        its headers."""
+        self._idle_since = self.loop.time()
+        if self._timer is None:
+            self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        self._timer = None
+        if self._closing:
+            return
+        now = self.loop.time()
+        idle_seconds = now - min(self._idle_since, now)
+        if idle_seconds >= self.config.timeout_keep_alive:
+            self.transport.close()
+        else:
+            self._set_timer(self.config.timeout_keep_alive - idle_seconds, self._close_if_idle)
+
+    def _set_timer(self, seconds: float, action: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(seconds, action)
+
+
+class Refusal:
+    """The turn of bytes that are no request."""
+
+    keep_alive = False
+    complete = True
+
+    def __init__(self, connection: Connection, status: int, kind: str, detail: str) -> None:
+        self._connection = connection
+        self._words = status, kind, detail
+        self.started = self.answered = False
+        self.early_chunks: list[bytes] = []
+
+    def start(self) -> None:
+        self.started = self.answered = True
+        status, kind, detail = self._words
+        connection = self._connection
+        admission = connection.application.admission
+        context = admission.context("", "", ())
+        answer = as_answer(problem(status, kind, detail, context.request_id.decode()), close=True)
+        connection.transport.write(framed(answer, context.request_id, close=True))
+        admission.finish(context, "other", status, detail)
+        connection.finish(self, close=True)
+
+    def feed(self, chunk: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+    def abandon(self) -> None: ...

@@ -1,0 +1,127 @@
+"""One call of traffic and its answer, without I/O: bytes go in, one `Answer` comes out.
+
+Reads headers and body, admits, hands the call to the city and makes the answer. The two ways in, `fast_path`
+and `asgi`, are adapters that feed it and frame what it delivers; they know nothing of what is in a body.
+"""
+
+import logging
+from typing import Any, NamedTuple
+
+from pricemesh.errors import PricemeshError, UnreadableBody, WrongMethod
+from pricemesh.http.admission import Admission, RequestContext
+from pricemesh.http.body import CALLER_LEFT, Body, is_large
+from pricemesh.http.problems import refusal, unforeseen
+from pricemesh.http.traffic import TrafficCall
+
+log = logging.getLogger("pricemesh.requests")
+
+JSON = b"application/json"
+
+
+class Answer(NamedTuple):
+    status: int
+    content_type: bytes
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()  # beside content-type, content-length and x-request-id
+    close: bool = False  # the rest of the request is not worth reading
+
+
+class Exchange:
+    """`begin` with the headers, `feed` the body, `end` it; `deliver` is then called exactly once, at once or
+    when the city has committed. `abandon` says that the caller has left."""
+
+    __slots__ = ("_admission", "_body", "_call", "_ended", "_length", "_work", "answered", "context")
+
+    def __init__(
+        self,
+        admission: Admission,
+        context: RequestContext,
+        call: TrafficCall,
+        length: int | None,
+        max_bytes: int,
+    ) -> None:
+        """`length` is the announced content-length; None is a body of unknown length."""
+        self._admission = admission
+        self._call = call
+        self._length = length
+        self._body = Body(max_bytes)
+        self._work: Any = None  # what the call needs to know again to make its answer
+        self._ended = False
+        self.context = context
+        self.answered = False
+
+    def begin(self) -> None:
+        """Refuse a caller before its body is read."""
+        try:
+            self._admission.admit(self.context)
+            if self.context.method != "POST":
+                raise WrongMethod(self.context.method, allowed="POST")
+            self._body.announce(self._length)
+        except PricemeshError as fault:
+            self._refuse(fault)
+        except Exception as fault:
+            self._fail(fault)
+
+    def feed(self, chunk: bytes) -> None:
+        if self.answered:
+            return
+        try:
+            self._body.add(chunk)
+        except PricemeshError as fault:
+            self._refuse(fault)
+
+    def end(self) -> None:
+        """The body is complete."""
+        if self.answered:
+            return
+        self._ended = True
+        try:
+            self._work = self._call.begin(self._call.read(self._body.take()), self)
+        except PricemeshError as fault:
+            self._refuse(fault)
+        except Exception as fault:
+            self._fail(fault)
+
+    def settle(self, result: Any) -> None:
+        """The city's result, once it is committed; or the exception instead."""
+        try:
+            body = self._call.answer(self._work, result)
+        except Exception as fault:
+            body = fault
+        if isinstance(body, bytes):
+            self._answer(Answer(200, JSON, body))
+        elif isinstance(body, PricemeshError):
+            self._refuse(body)
+        else:
+            self._fail(body)
+
+    def abandon(self) -> None:
+        """The caller has left. What the city has taken on goes on; only an incomplete request is refused."""
+        if not self._ended and not self.answered:
+            self._refuse(UnreadableBody([("", CALLER_LEFT)]))
+
+    def deliver(self, answer: Answer) -> None:
+        raise NotImplementedError
+
+    def _refuse(self, fault: PricemeshError) -> None:
+        request_id = self.context.request_id.decode()
+        close = not self._ended and is_large(self._length)
+        self._answer(as_answer(refusal(fault, request_id), close=close), str(fault))
+
+    def _fail(self, fault: Exception) -> None:
+        request_id = self.context.request_id.decode()
+        log.error("unforeseen", exc_info=fault, extra={"request_id": request_id})
+        self._answer(as_answer(unforeseen(request_id)))
+
+    def _answer(self, answer: Answer, detail: str = "") -> None:
+        self.answered = True
+        self._body.take()
+        self.deliver(answer)
+        self._admission.finish(self.context, self.context.path, answer.status, detail)
+
+
+def as_answer(response: Any, *, close: bool = False) -> Answer:
+    """A problem document as an answer."""
+    ordinary = (b"content-type", b"content-length")
+    headers = tuple(pair for pair in response.raw_headers if pair[0] not in ordinary)
+    return Answer(response.status_code, b"application/problem+json", response.body, headers, close)

@@ -1,0 +1,169 @@
+"""The fast path and plain ASGI are one exchange behind two framings: any bytes get the same answers on both."""
+
+import asyncio
+import gc
+import re
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from pricemesh.city.settings import Settings
+from pricemesh.http.connection import Connection
+from pricemesh.http.exchange import Exchange
+from pricemesh.http.keys import Gatekeeper, new_key
+from pricemesh.runtime import Runtime
+from pricemesh.serving.app import create_app
+from pricemesh.serving.server import configuration
+from tests.http.streams import StreamMaker
+from tests.running import CONFIG
+
+_REQUEST_ID = re.compile(rb"(?<=x-request-id: )[^\r]*|(?<=\"request_id\":\")[^\"]*")
+NOW = 1_700_000_000.0
+ITERATIONS_OF_A_TASK = 25  # of the event loop, more than any task here takes between two waits
+
+
+class SilentRecorder:
+    """Counts what would be logged."""
+
+    def __init__(self) -> None:
+        self.lines: Counter[tuple[str, int, str]] = Counter()
+
+    def request(
+        self, method: str, path: str, status: int, seconds: float, request_id: str, key: str, detail: str = ""
+    ) -> None:
+        self.lines[path, status, key] += 1
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+class MemoryTransport(asyncio.Transport):
+    """What a connection writes, and whether it has closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.closed = self.ended = False
+
+    def write(self, data: Any) -> None:
+        assert not self.closed, "written after the close"
+        self.written += data
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 1) if name in ("peername", "sockname") else default
+
+
+class Way:
+    """One city, reached by one way in, without sockets."""
+
+    def __init__(self, folder: Path, keys: dict[str, Any] | None, *, fast: bool) -> None:
+        folder.mkdir()
+        self.recorder = SilentRecorder()
+        settings = Settings.model_validate(
+            {
+                **CONFIG,
+                "database": {"url": f"sqlite:///{folder}/city.db"},
+                "server": {"fast_path": fast},
+                "limits": {"body_bytes": 6000},
+                "guardrails": {"max_step": 1.0},
+            }
+        )
+        rng = Random(7)
+        runtime = Runtime(clock=lambda: NOW, rng=rng, random_bytes=rng.randbytes)
+        self.app = create_app(settings, runtime, self.recorder)
+        self.app.admission._gatekeeper = Gatekeeper(keys, None, runtime.monotonic)
+        self.state = ServerState()
+        self._config: uvicorn.Config = configuration(self.app, lifespan="off")
+
+    async def send(self, chunks: list[bytes], *, leave: bool) -> tuple[bytes, bool]:
+        """The answers to a stream, and whether the city closed the connection."""
+        connection = Connection(self._config, self.state, {})
+        transport = MemoryTransport()
+        connection.connection_made(transport)
+        for chunk in chunks:
+            if transport.closed:
+                break
+            connection.data_received(chunk)
+            await asyncio.sleep(0)
+        if not leave:
+            await self._quiesce()
+        closed = transport.closed or transport.ended
+        connection.connection_lost(None)
+        while self.state.tasks:
+            await asyncio.sleep(0)
+        await self._quiesce()
+        return _REQUEST_ID.sub(b"-", bytes(transport.written)), closed
+
+    async def _quiesce(self) -> None:
+        """Until the city has answered all it can: nothing waits for a commit, and tasks only for more bytes."""
+        for _ in range(ITERATIONS_OF_A_TASK):
+            while self.app.pricing.waiting_rows:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+    def counts(self) -> Any:
+        return self.app.admission._metrics._requests, self.recorder.lines
+
+
+def open_objects() -> Counter[str]:
+    return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, Exchange | Connection))
+
+
+async def compare(folder: Path, seeds: range, *, with_keys: bool) -> None:
+    keys, presented = None, ()
+    if with_keys:
+        strong, strong_key = new_key("price,feedback")
+        weak, weak_key = new_key("read")
+        keys, presented = {key.id: key for key in (strong_key, weak_key)}, (strong, strong, weak, "pm_x_y")
+    ways = [Way(folder / name, keys, fast=name == "fast") for name in ("fast", "asgi")]
+    for way in ways:
+        await way.app.pricing.start()
+    gc.collect()
+    gc.disable()
+    try:
+        for seed in seeds:
+            chunks = StreamMaker(seed, presented).chunks()
+            leave = seed % 7 == 0
+            fast, asgi = [await way.send(chunks, leave=leave) for way in ways]
+            if not leave:
+                assert fast == asgi, f"seed {seed}: {chunks}"
+            assert ways[0].counts() == ways[1].counts(), f"seed {seed}: {chunks}"
+            assert open_objects() == Counter(), f"seed {seed}: {chunks}"
+    finally:
+        gc.enable()
+        for way in ways:
+            await way.app.pricing.stop()
+
+
+@pytest.mark.parametrize("with_keys", [False, True])
+def test_any_bytes_get_the_same_answers_counts_and_leave_no_objects(tmp_path: Path, with_keys: bool) -> None:
+    asyncio.run(compare(tmp_path, range(250), with_keys=with_keys))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_keys", [False, True])
+@pytest.mark.parametrize("first", range(1000, 21_000, 5000))
+def test_twenty_thousand_streams(tmp_path: Path, first: int, with_keys: bool) -> None:
+    start = first + (100_000 if with_keys else 0)
+    asyncio.run(compare(tmp_path, range(start, start + 2500), with_keys=with_keys))
