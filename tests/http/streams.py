@@ -18,10 +18,11 @@ class StreamMaker:
         self._name = f"s{seed}"
         self._decisions = 0
 
-    def chunks(self) -> list[bytes]:
+    def chunks(self, requests: int | None = None) -> list[bytes]:
         """The stream as it arrives, cut at random points."""
         rng = self._rng
-        stream = b"".join(self._request() for _ in range(rng.choice((1, 1, 1, 2, 3, 5))))
+        count = requests or rng.choice((1, 1, 1, 2, 3, 5))
+        stream = b"".join(self._request() for _ in range(count))
         if rng.random() < 0.15:
             stream = self._damaged(stream)
         if rng.random() < 0.1:
