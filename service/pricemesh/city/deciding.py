@@ -81,7 +81,7 @@ class Decider:
         parts = [contexts, *map(np.atleast_2d, score)]
         told_by = self._learner.attribution.origins
         if told_by:
-            parts += self._learner.parts(contexts, np.array(arms))
+            parts += self._learner.contributions(contexts, np.array(arms))
         vectors = np.concatenate(parts, axis=1)
         as_bytes = vectors.view(f"V{vectors.shape[1] * vectors.itemsize}")[:, 0].tolist()
         now = self._clock()

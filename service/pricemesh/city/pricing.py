@@ -247,7 +247,7 @@ class Pricing:
         learner.adopt(folded)  # refused where a number in it is not finite: what counted before goes on
         memory = {name: value.tolist() for name, value in learner.memory().items()}
         kept: list[asyncio.Future[Any]] = []
-        if learner.mixes:
+        if learner.mixes_peers:
             self._mixed += 1
             self._snapshot_version = self.version
             kept.append(self.writer.submit(self._snapshot(self._mixed)))
