@@ -1,4 +1,4 @@
-"""Random histories for tests of the core, and what brute force makes of them."""
+"""Raw histories of observations, from which tests recompute what a learner must know."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from pricemesh.core.arrays import Array
 
 @dataclass
 class History:
-    """Every observation of one city, kept raw."""
+    """Every observation of one city."""
 
     arms: int
     shared: int
@@ -21,11 +21,12 @@ class History:
 
     def of(self, arm: int) -> tuple[Array, Array]:
         """Design matrix and rewards of one arm."""
-        mine = [(x, r) for x, k, r in self.rows if k == arm]
-        design = np.array([x for x, _ in mine]).reshape(-1, self.shared + self.local)
-        return design, np.array([r for _, r in mine])
+        observations = [(x, r) for x, k, r in self.rows if k == arm]
+        design = np.array([x for x, _ in observations]).reshape(-1, self.shared + self.local)
+        return design, np.array([r for _, r in observations])
 
     def normal_equations(self, arm: int, ridge: float = 1.0) -> tuple[Array, Array]:
+        """W = ridge I + X'X and b = X'r."""
         design, rewards = self.of(arm)
         return ridge * np.eye(design.shape[1]) + design.T @ design, design.T @ rewards
 

@@ -1,73 +1,60 @@
-"""Whose word made an estimate what it is: each peer's part, checked by brute force, adding up."""
+"""Each peer's contribution to an estimate and a radius, against brute force; checks of peers' summaries."""
 
 import numpy as np
 import pytest
 
 from pricemesh.core.attribution import MAX_NAMED_PEERS, OTHER_PEERS
 from pricemesh.core.policies import Learner, Shape, dump, load, make_policy
-from pricemesh.core.summary import Summary
 from pricemesh.errors import BadSummary
-
-POLICIES = ("netpool", "netlinucb", "netsgducb")
-ARMS, SHARED, LOCAL = 3, 4, 2
+from tests.core.trained import ARMS, DIM, LOCAL, PEER_POLICIES, SHARED, summaries_of, trained_learner
 
 
-def taught(name: str, seed: int, rounds: int = 60, **values: object) -> Learner:
-    rng = np.random.default_rng(seed)
-    learner = make_policy(name, **values).learner(Shape(ARMS, SHARED, LOCAL))
-    for _ in range(rounds):
-        learner.learn(rng.normal(size=SHARED + LOCAL) / 3, int(rng.integers(ARMS)), float(rng.normal()))
-    return learner
-
-
-def summaries(learners: dict[str, Learner]) -> dict[str, Summary]:
-    return {
-        origin: Summary.of(origin, 1, 1, bytes(16), learner.numbers()) for origin, learner in learners.items()
-    }
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_what_a_peer_told_is_what_is_missing_without_it(name: str) -> None:
-    """With everything else as it was, an estimate without one peer's word is lower by that peer's part."""
+@pytest.mark.parametrize("name", PEER_POLICIES)
+def test_a_contribution_is_what_the_estimate_and_the_squared_radius_lose_without_the_peer(name: str) -> None:
     rng = np.random.default_rng(9)
-    city = taught(name, 0)
-    peers = {origin: taught(name, i) for i, origin in enumerate(("faro", "porto", "viseu"), 1)}
-    city.absorb_summaries("lisbon", summaries(peers))
-    city.learn(rng.normal(size=6) / 3, 1, 0.5)  # own learning after the tick belongs to the city
-    x = rng.normal(size=(20, 6))
+    city = trained_learner(name, 0)
+    peers = {origin: trained_learner(name, i) for i, origin in enumerate(("faro", "porto", "viseu"), 1)}
+    city.absorb_summaries("lisbon", summaries_of(peers))
+    city.learn(rng.normal(size=DIM) / 3, 1, 0.5)  # learned after the absorb: part of the city's own share
+    x = rng.normal(size=(20, DIM))
     score = city.score(x)
     arms = rng.integers(ARMS, size=20)
-    estimate, radius = city.parts(x, arms)
+    estimate, radius = city.contributions(x, arms)
     assert city.attribution.origins == ("faro", "porto", "viseu")
     assert estimate.shape == radius.shape == (20, 3)
     for row, arm in enumerate(arms):
         for j, origin in enumerate(city.attribution.origins):
-            by_hand, mass = brute_force(city, peers[origin], j, int(arm), x[row])
-            assert estimate[row, j] == pytest.approx(by_hand, abs=1e-12)
+            expected, expected_square = contribution_by_hand(city, peers[origin], j, int(arm), x[row])
+            assert estimate[row, j] == pytest.approx(expected, abs=1e-12)
             squared = radius[row, j] * score.radius[row, arm] / city.policy.alpha**2  # type: ignore[attr-defined]
-            assert squared == pytest.approx(mass, abs=1e-12)
+            assert squared == pytest.approx(expected_square, abs=1e-12)
         own = score.estimate[row, arm] - estimate[row].sum()
-        assert own == pytest.approx(own_part(city, int(arm), x[row]), abs=1e-12)
+        assert own == pytest.approx(own_share_by_hand(city, int(arm), x[row]), abs=1e-12)
         assert 0 <= radius[row].sum() <= score.radius[row, arm] + 1e-12
 
 
-def brute_force(city: Learner, peer: Learner, j: int, arm: int, x: np.ndarray) -> tuple[float, float]:
+def contribution_by_hand(
+    city: Learner, peer: Learner, j: int, arm: int, x: np.ndarray
+) -> tuple[float, float]:
+    """The terms of peer j in the estimate and in radius^2 / alpha^2."""
     c = SHARED
-    if isinstance(city.policy.name, str) and city.policy.name == "netpool":  # type: ignore[attr-defined]
+    if city.policy.name == "netpool":  # type: ignore[attr-defined]
         information, response = (peer.summarise()[key][arm] for key in ("information", "response"))
         t, trust = city.heterogeneity[arm], city.weights[arm]  # type: ignore[attr-defined]
         eye = np.eye(c)
-        told = trust[j + 1] * np.linalg.inv(eye + t * information)
+        factor = trust[j + 1] * np.linalg.inv(eye + t * information)
         z = np.linalg.inv(city.pooled.gram[arm]) @ x  # type: ignore[attr-defined]
-        total = city._shrink[arm]  # type: ignore[attr-defined]
-        return float(z[:c] @ total @ told @ response), float(z[:c] @ total @ told @ information @ z[:c])
+        shrink = city._shrink[arm]  # type: ignore[attr-defined]
+        left = z[:c] @ shrink @ factor
+        return float(left @ response), float(left @ information @ z[:c])
     weight = city.weights[arm, 0, j + 1]
     parts = peer.summarise()
     variance = parts["covariance"][arm] if "covariance" in parts else np.diag(1 / parts["accumulator"][arm])
     return float(weight * x[:c] @ parts["theta"][arm]), float(weight**2 * x[:c] @ variance @ x[:c])
 
 
-def own_part(city: Learner, arm: int, x: np.ndarray) -> float:
+def own_share_by_hand(city: Learner, arm: int, x: np.ndarray) -> float:
+    """The city's own term in the estimate."""
     policy = city.policy.name  # type: ignore[attr-defined]
     if policy == "netpool":
         inverse = np.linalg.inv(city.pooled.gram[arm])  # type: ignore[attr-defined]
@@ -76,66 +63,70 @@ def own_part(city: Learner, arm: int, x: np.ndarray) -> float:
         weighted = city.own[0].theta[arm].copy()  # type: ignore[attr-defined]
         weighted[:SHARED] *= city.weights[arm, 0, 0]
         return float(x @ weighted)
-    told = city.attribution.pull[:, arm].sum(axis=0)  # type: ignore[index]
-    return float(x @ city.own.theta[arm] - x[:SHARED] @ told)  # type: ignore[attr-defined]
+    peers = city.attribution.vectors[:, arm].sum(axis=0)  # type: ignore[index]
+    return float(x @ city.own.theta[arm] - x[:SHARED] @ peers)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_beyond_so_many_peers_the_rest_is_told_as_one(name: str) -> None:
-    city = taught(name, 0)
-    peers = {f"city{i:03}": taught(name, i, rounds=8) for i in range(1, MAX_NAMED_PEERS + 20)}
-    city.absorb_summaries("lisbon", summaries(peers))
-    x = np.random.default_rng(1).normal(size=(5, 6))
-    estimate, radius = city.parts(x, np.zeros(5, dtype=np.int64))
+@pytest.mark.parametrize("name", PEER_POLICIES)
+def test_peers_beyond_the_limit_are_added_up_as_one(name: str) -> None:
+    city = trained_learner(name, 0)
+    peers = {f"city{i:03}": trained_learner(name, i, rounds=8) for i in range(1, MAX_NAMED_PEERS + 20)}
+    city.absorb_summaries("lisbon", summaries_of(peers))
+    x = np.random.default_rng(1).normal(size=(5, DIM))
+    estimate, radius = city.contributions(x, np.zeros(5, dtype=np.int64))
     assert len(city.attribution.origins) == MAX_NAMED_PEERS
     assert city.attribution.origins[-1] == OTHER_PEERS
-    own = [own_part(city, 0, row) for row in x]
+    own = [own_share_by_hand(city, 0, row) for row in x]
     np.testing.assert_allclose(estimate.sum(axis=1) + own, city.score(x).estimate[:, 0], atol=1e-9)
     assert (radius >= -1e-12).all()
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_after_a_restart_peers_count_as_they_did(name: str) -> None:
-    city = taught(name, 0)
-    held = summaries({origin: taught(name, i) for i, origin in enumerate(("faro", "porto"), 1)})
+@pytest.mark.parametrize("name", PEER_POLICIES)
+def test_after_a_restart_peers_count_as_before(name: str) -> None:
+    city = trained_learner(name, 0)
+    summaries = summaries_of(
+        {origin: trained_learner(name, i) for i, origin in enumerate(("faro", "porto"), 1)}
+    )
     for _ in range(3):
-        city.absorb_summaries("lisbon", held)
-    again = make_policy(name).learner(Shape(ARMS, SHARED, LOCAL))
-    load(again, dump(city))
+        city.absorb_summaries("lisbon", summaries)
+    restarted = make_policy(name).learner(Shape(ARMS, SHARED, LOCAL))
+    load(restarted, dump(city))
     if city.memory():
         assert city.origins is not None
-        again.recall(city.origins, {key: value.copy() for key, value in city.memory().items()})
-    again.absorb_summaries("lisbon", held, again=True)
-    x = np.random.default_rng(3).normal(size=(7, 6))
-    np.testing.assert_allclose(again.score(x).estimate, city.score(x).estimate, atol=1e-10)
-    np.testing.assert_allclose(again.score(x).radius, city.score(x).radius, atol=1e-10)
-    np.testing.assert_allclose(again.numbers(), city.numbers(), atol=1e-12)
+        restarted.recall(city.origins, {key: value.copy() for key, value in city.memory().items()})
+    restarted.absorb_summaries("lisbon", summaries, again=True)
+    x = np.random.default_rng(3).normal(size=(7, DIM))
+    np.testing.assert_allclose(restarted.score(x).estimate, city.score(x).estimate, atol=1e-10)
+    np.testing.assert_allclose(restarted.score(x).radius, city.score(x).radius, atol=1e-10)
+    np.testing.assert_allclose(restarted.numbers(), city.numbers(), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_peer_that_leaves_takes_along_all_it_told(name: str) -> None:
-    """Dropping is exact for NetPool: the city is as if it had never heard of the peer."""
-    held = summaries({origin: taught(name, i) for i, origin in enumerate(("faro", "porto"), 1)})
-    city, spared = taught(name, 0), taught(name, 0)
+@pytest.mark.parametrize("name", PEER_POLICIES)
+def test_a_peer_that_leaves_contributes_no_more(name: str) -> None:
+    """For NetPool this is exact: the city equals one that never absorbed the peer."""
+    summaries = summaries_of(
+        {origin: trained_learner(name, i) for i, origin in enumerate(("faro", "porto"), 1)}
+    )
+    city, without_porto = trained_learner(name, 0), trained_learner(name, 0)
     for _ in range(2):
-        city.absorb_summaries("lisbon", held)
-        spared.absorb_summaries("lisbon", {"faro": held["faro"]})
-    city.absorb_summaries("lisbon", {"faro": held["faro"]})
+        city.absorb_summaries("lisbon", summaries)
+        without_porto.absorb_summaries("lisbon", {"faro": summaries["faro"]})
+    city.absorb_summaries("lisbon", {"faro": summaries["faro"]})
     assert city.attribution.origins == ("faro",)
     if name == "netpool":
-        spared.absorb_summaries("lisbon", {"faro": held["faro"]})
-        np.testing.assert_array_equal(city.pooled.gram, spared.pooled.gram)  # type: ignore[attr-defined]
-        np.testing.assert_array_equal(city.pooled.theta, spared.pooled.theta)  # type: ignore[attr-defined]
+        without_porto.absorb_summaries("lisbon", {"faro": summaries["faro"]})
+        np.testing.assert_array_equal(city.pooled.gram, without_porto.pooled.gram)  # type: ignore[attr-defined]
+        np.testing.assert_array_equal(city.pooled.theta, without_porto.pooled.theta)  # type: ignore[attr-defined]
 
 
-LONGEST = 9.0  # squared length of the contexts below
+MAX_SQUARE = 9.0  # no squared length of a shared context in `trained_learner` is above this
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", PEER_POLICIES)
 def test_an_honest_summary_passes_its_checks(name: str) -> None:
     for seed in range(5):
-        learner = taught(name, seed, rounds=40 * seed)
-        learner.check(learner.layout.unpack(learner.numbers()), 40 * seed, LONGEST, 100.0)
+        learner = trained_learner(name, seed, rounds=40 * seed)
+        learner.check(learner.layout.unpack(learner.numbers()), 40 * seed, MAX_SQUARE, 100.0)
 
 
 @pytest.mark.parametrize(
@@ -156,9 +147,9 @@ def test_an_honest_summary_passes_its_checks(name: str) -> None:
         ("netsgducb", "count", lambda n: n * 1000.0),
     ],
 )
-def test_a_summary_that_no_honest_city_could_have_made_is_refused(name: str, field: str, lie) -> None:  # type: ignore[no-untyped-def]
-    learner = taught(name, 1)
+def test_a_summary_that_no_honest_city_could_have_sent_is_refused(name: str, field: str, lie) -> None:  # type: ignore[no-untyped-def]
+    learner = trained_learner(name, 1)
     parts = learner.layout.unpack(learner.numbers())
-    learner.check(parts, 60, LONGEST, 100.0)
+    learner.check(parts, 60, MAX_SQUARE, 100.0)
     with pytest.raises(BadSummary):
-        learner.check(parts | {field: lie(parts[field])}, 60, LONGEST, 100.0)
+        learner.check(parts | {field: lie(parts[field])}, 60, MAX_SQUARE, 100.0)

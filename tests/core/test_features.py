@@ -1,3 +1,5 @@
+"""Named contexts become vectors, or an error that lists every fault."""
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ def test_names_become_a_vector_in_declared_order_and_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shared", "said"),
+    ("shared", "message"),
     [
         ({"demand": 1}, "shared.rain: missing"),
         ({"demand": 1, "rain": 0, "snow": 1}, "shared.snow: unknown"),
@@ -26,15 +28,15 @@ def test_names_become_a_vector_in_declared_order_and_back() -> None:
         ({"demand": 1, "rain": 1.5}, r"shared.rain: 1.5 is outside \[0, 1\]"),
     ],
 )
-def test_a_wrong_context_names_the_feature(shared: dict[str, float], said: str) -> None:
-    with pytest.raises(InvalidContext, match=said):
+def test_the_error_of_a_wrong_context_names_the_feature(shared: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidContext, match=message):
         space.vector(shared, {"tourists": 0.0})
 
 
-def test_all_faults_are_said_at_once() -> None:
-    with pytest.raises(InvalidContext) as caught:
+def test_one_error_lists_all_faults() -> None:
+    with pytest.raises(InvalidContext) as error:
         space.vector({"demand": "x"}, {})
-    assert all(name in str(caught.value) for name in ("demand", "rain", "tourists"))
+    assert all(name in str(error.value) for name in ("demand", "rain", "tourists"))
 
 
 def test_a_space_without_shared_features_or_with_one_twice_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""What holds for all learners: the same answers alone and in a batch, and bad values change nothing."""
+"""Properties of all learners: a batch equals its cities one by one, and a refused value changes nothing."""
 
 import copy
 from typing import Any
@@ -21,8 +21,8 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize(("name", "settings"), VARIANTS)
-def test_a_batch_of_cities_is_the_same_as_each_city_alone(name: str, settings: dict[str, Any]) -> None:
-    """2 seeds x 3 cities, decisions fed with the same random rewards, gossip at every third round."""
+def test_a_batch_scores_as_each_of_its_cities_alone(name: str, settings: dict[str, Any]) -> None:
+    """2 seeds x 3 cities, the same random rewards, an exchange of summaries at every third round."""
     rng = np.random.default_rng(2)
     policy = make_policy(name, **settings)
     batch = policy.learner(Shape(3, 4, 2, (2, 3)))
@@ -31,11 +31,11 @@ def test_a_batch_of_cities_is_the_same_as_each_city_alone(name: str, settings: d
         if version % 3 == 0 and batch.fields:
             batch.absorb(batch.summarise())
             for cities in alone:
-                told = [
+                summaries = [
                     Summary.of(str(i), 0, version, bytes(16), city.numbers()) for i, city in enumerate(cities)
                 ]
                 for i, city in enumerate(cities):
-                    city.absorb_summaries(str(i), merge({}, told))
+                    city.absorb_summaries(str(i), merge({}, summaries))
         x, arm, reward = (
             rng.normal(size=(2, 3, 6)),
             rng.integers(3, size=(2, 3)),
@@ -96,7 +96,7 @@ X = np.array([0.1, 0.2, 0.3])
         (X, [0], 1.0, InvalidFeedback),
         (X, 0, float("nan"), InvalidFeedback),
         (X, 0, float("-inf"), InvalidFeedback),
-        (X, 0, "much", InvalidFeedback),
+        (X, 0, "high", InvalidFeedback),
         (X, 0, None, InvalidFeedback),
     ],
 )
@@ -115,11 +115,11 @@ def test_bad_values_are_refused_and_change_nothing(
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "said"),
+    ("name", "values", "message"),
     [
         ("disjoint", {"ridge": -1}, "ridge must be a positive"),
         ("disjoint", {"alpha": 0}, "alpha must be a positive"),
-        ("disjoint", {"alpha": "much"}, "alpha must be a number"),
+        ("disjoint", {"alpha": "high"}, "alpha must be a number"),
         ("disjoint", {"alpha": True}, "alpha must be a number"),
         ("disjoint", {"rho": 0.5}, "no parameter 'rho'"),
         ("netlinucb", {"rho": 1}, r"rho must lie in \[0, 1\)"),
@@ -134,12 +134,14 @@ def test_bad_values_are_refused_and_change_nothing(
         ("thompson", {}, "unknown policy"),
     ],
 )
-def test_impossible_parameters_are_named(name: str, values: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidParameter, match=said):
+def test_an_impossible_parameter_is_named_in_the_error(
+    name: str, values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidParameter, match=message):
         make_policy(name, **values)
 
 
-def test_text_is_read_as_the_parameter_needs_it() -> None:
+def test_text_is_converted_to_the_type_of_the_parameter() -> None:
     assert make_policy("netpool", heterogeneity="0.5", trust="equal") == make_policy(
         "netpool", heterogeneity=0.5, trust="equal"
     )
@@ -147,7 +149,7 @@ def test_text_is_read_as_the_parameter_needs_it() -> None:
     assert "rho" in parameters("netsgducb")
 
 
-def test_shared_is_for_the_simulator_only() -> None:
+def test_shared_is_refused_outside_the_simulator() -> None:
     with pytest.raises(InvalidParameter, match="simulator only"):
         make_policy("shared").learner(Shape(2, 2, 1))
 
@@ -159,33 +161,33 @@ def test_a_learner_needs_arms_and_shared_features(shape: tuple[int, int, int]) -
 
 
 @pytest.mark.parametrize("name", ["netlinucb", "netsgducb", "netpool"])
-def test_peers_may_come_and_go(name: str) -> None:
+def test_peers_can_join_and_leave(name: str) -> None:
     rng = np.random.default_rng(4)
     policy = make_policy(name)
     a, b, c = (policy.learner(Shape(2, 3, 1)) for _ in range(3))
     for learner in (a, b, c):
         for _ in range(30):
             learner.learn(rng.normal(size=4), int(rng.integers(2)), float(rng.normal()))
-    told = {
+    summaries = {
         city: Summary.of(city, 0, 1, bytes(16), learner.numbers()) for city, learner in (("b", b), ("c", c))
     }
-    with_both = copy.deepcopy(a)
-    with_both.absorb_summaries("a", told)
-    assert list(with_both.origins or ()) == ["a", "b", "c"]
-    assert with_both.weights.shape[-1] == 3
-    with_both.absorb_summaries("a", {"c": told["c"]})
-    assert list(with_both.origins or ()) == ["a", "c"]
-    assert with_both.weights.shape[-1] == 2
-    with_both.absorb_summaries("a", {})
-    if name == "netpool":  # holds no memory of earlier weights: alone is alone
+    receiver = copy.deepcopy(a)
+    receiver.absorb_summaries("a", summaries)
+    assert list(receiver.origins or ()) == ["a", "b", "c"]
+    assert receiver.weights.shape[-1] == 3
+    receiver.absorb_summaries("a", {"c": summaries["c"]})
+    assert list(receiver.origins or ()) == ["a", "c"]
+    assert receiver.weights.shape[-1] == 2
+    receiver.absorb_summaries("a", {})
+    if name == "netpool":  # has no memory of earlier weights, so it equals the city before any exchange
         x = rng.normal(size=4)
-        np.testing.assert_allclose(with_both.score(x).estimate, a.score(x).estimate, rtol=1e-12)
-        np.testing.assert_allclose(with_both.score(x).radius, a.score(x).radius, rtol=1e-12)
+        np.testing.assert_allclose(receiver.score(x).estimate, a.score(x).estimate, rtol=1e-12)
+        np.testing.assert_allclose(receiver.score(x).radius, a.score(x).radius, rtol=1e-12)
     else:
-        np.testing.assert_array_equal(with_both.weights, np.ones_like(with_both.weights))
+        np.testing.assert_array_equal(receiver.weights, np.ones_like(receiver.weights))
 
 
-def test_an_honest_majority_discounts_a_city_that_flips_its_signs() -> None:
+def test_a_city_that_flips_its_signs_is_discounted() -> None:
     rng = np.random.default_rng(9)
     theta = rng.normal(size=6)
     policy = make_policy("netpool")
@@ -194,18 +196,18 @@ def test_an_honest_majority_discounts_a_city_that_flips_its_signs() -> None:
         for _ in range(150):
             x = rng.normal(size=6)
             city.learn(x, 0, float(x @ theta + 0.3 * rng.normal()))
-    told = {str(i): Summary.of(str(i), 0, 1, bytes(16), city.numbers()) for i, city in enumerate(cities)}
-    flipped = cities[5].summarise()
-    flipped["response"] = -flipped["response"]
-    told["5"] = Summary.of("5", 0, 1, bytes(16), cities[5].layout.pack(flipped))
-    cities[0].absorb_summaries("0", told)
+    summaries = {str(i): Summary.of(str(i), 0, 1, bytes(16), city.numbers()) for i, city in enumerate(cities)}
+    parts = cities[5].summarise()
+    parts["response"] = -parts["response"]
+    summaries["5"] = Summary.of("5", 0, 1, bytes(16), cities[5].layout.pack(parts))
+    cities[0].absorb_summaries("0", summaries)
     trust = cities[0].weights[0]
     assert trust[5] < 0.05
     assert trust[:5].min() > 0.5
 
 
 @pytest.mark.parametrize("name", ["netlinucb", "netsgducb", "netpool"])
-def test_a_summary_that_cannot_be_is_refused_and_changes_nothing(name: str) -> None:
+def test_a_summary_of_wrong_length_or_not_finite_is_refused_and_changes_nothing(name: str) -> None:
     learner = make_policy(name).learner(Shape(2, 2, 1))
     learner.learn(X, 1, 0.5)
     good = learner.numbers()
@@ -235,8 +237,8 @@ def test_gradient_steps_do_not_overshoot_on_long_contexts() -> None:
         {"response": -100.0, "information": 100.0},
     ],
 )
-def test_no_lie_of_one_city_in_six_leads_another_astray(lie: dict[str, float]) -> None:
-    """Numbers scale what the liar would have said, whose signs it flips besides."""
+def test_one_lying_city_in_six_does_not_worsen_the_estimate_of_another(lie: dict[str, float]) -> None:
+    """The liar flips the signs of its response and scales parts of its summary by the factors in `lie`."""
     rng = np.random.default_rng(9)
     theta = rng.normal(size=6)
     cities = [make_policy("netpool").learner(Shape(1, 5, 1)) for _ in range(6)]
@@ -244,17 +246,17 @@ def test_no_lie_of_one_city_in_six_leads_another_astray(lie: dict[str, float]) -
         for _ in range(150):
             x = rng.normal(size=6)
             city.learn(x, 0, float(x @ theta + 0.3 * rng.normal()))
-    told = {str(i): Summary.of(str(i), 0, 1, bytes(16), city.numbers()) for i, city in enumerate(cities)}
+    summaries = {str(i): Summary.of(str(i), 0, 1, bytes(16), city.numbers()) for i, city in enumerate(cities)}
     parts = cities[5].summarise()
     parts["response"] = -parts["response"]
     for name, factor in lie.items():
         parts[name] = parts[name] * factor
-    told["5"] = Summary.of("5", 0, 1, bytes(16), cities[5].layout.pack(parts))
+    summaries["5"] = Summary.of("5", 0, 1, bytes(16), cities[5].layout.pack(parts))
     own = cities[0].own  # type: ignore[attr-defined]
-    alone = np.abs(np.linalg.solve(own.gram[0], own.response[0])[:5] - theta[:5]).max()
-    cities[0].absorb_summaries("0", told)
-    misled = np.abs(np.eye(6)[:5] @ cities[0].pooled.theta[0] - theta[:5]).max()  # type: ignore[attr-defined]
-    assert misled <= alone
+    error_alone = np.abs(np.linalg.solve(own.gram[0], own.response[0])[:5] - theta[:5]).max()
+    cities[0].absorb_summaries("0", summaries)
+    error = np.abs(np.eye(6)[:5] @ cities[0].pooled.theta[0] - theta[:5]).max()  # type: ignore[attr-defined]
+    assert error <= error_alone
 
 
 @pytest.mark.parametrize("name", CITY_POLICIES)

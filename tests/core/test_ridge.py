@@ -1,3 +1,5 @@
+"""Ridge regression by hand, its numerical stability, and its estimate of the noise."""
+
 from typing import Any
 
 import numpy as np
@@ -5,12 +7,12 @@ import pytest
 
 from pricemesh.core.ridge import Ridge, inverse_of_positive_definite
 
-ONE_CITY, AS_IN_A_BATCH = 0, np.array(0)  # the arm as an integer takes a shorter way
-either_way = pytest.mark.parametrize("arm", [ONE_CITY, AS_IN_A_BATCH])
+ONE_CITY, BATCH = 0, np.array(0)  # an arm that is an int selects the code for one city
+both_code_paths = pytest.mark.parametrize("arm", [ONE_CITY, BATCH])
 
 
-@either_way
-def test_two_observations_by_hand(arm: Any) -> None:
+@both_code_paths
+def test_two_observations_give_the_statistics_computed_by_hand(arm: Any) -> None:
     ridge = Ridge.fresh((), arms=2, dim=2, ridge=1.0)
     at = (arm + 1,)
     ridge.learn(at, np.array([1.0, 0.0]), np.array(3.0))
@@ -38,10 +40,10 @@ def test_the_inverse_does_not_drift_in_100_000_correlated_updates() -> None:
             residual = ridge.gram[0] @ ridge.inverse[0] - np.eye(dim)
             worst = max(worst, float(np.abs(residual).sum(axis=1).max()))
     assert worst <= 1e-9
-    assert np.linalg.cond(ridge.gram[0]) > 1e3, "the contexts were meant to be correlated"
+    assert np.linalg.cond(ridge.gram[0]) > 1e3, "the contexts must be correlated for this test"
 
 
-def test_a_batch_learns_as_its_members_would_alone() -> None:
+def test_a_batch_learns_as_each_of_its_cities_alone() -> None:
     rng = np.random.default_rng(3)
     batch = Ridge.fresh((2, 3), arms=4, dim=5, ridge=0.7)
     alone = [[Ridge.fresh((), arms=4, dim=5, ridge=0.7) for _ in range(3)] for _ in range(2)]
@@ -72,9 +74,9 @@ def test_the_inverse_of_a_matrix_is_exactly_symmetric() -> None:
     np.testing.assert_allclose(inverse, np.linalg.inv(matrix), rtol=1e-10, atol=1e-13)
 
 
-@either_way
+@both_code_paths
 def test_features_in_large_units_do_not_spoil_the_inverse(arm: Any) -> None:
-    """One feature near 1000: without a fresh inverse at the first far-reaching context it would be 6e-8."""
+    """One feature near 1000: without a refresh at the first context of high leverage the error is 6e-8."""
     rng = np.random.default_rng(0)
     ridge = Ridge.fresh((), arms=1, dim=5, ridge=1.0)
     worst = 0.0
@@ -85,9 +87,9 @@ def test_features_in_large_units_do_not_spoil_the_inverse(arm: Any) -> None:
     assert worst <= 1e-9
 
 
-@either_way
+@both_code_paths
 def test_long_parallel_contexts_and_a_tiny_ridge_leave_finite_numbers(arm: Any) -> None:
-    """Rounding makes x'W^-1 x negative here; followed blindly, soon below -1, where there is no root."""
+    """Rounding makes x'W^-1 x negative here; without a refresh it falls below -1, and the root fails."""
     below_zero = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
@@ -101,7 +103,7 @@ def test_long_parallel_contexts_and_a_tiny_ridge_leave_finite_numbers(arm: Any) 
             ridge.learn((arm,), x, np.array(1.0))
             assert np.isfinite(ridge.inverse).all()
             assert np.isfinite(ridge.theta).all()
-    assert below_zero > 0, "the contexts were meant to be worse"
+    assert below_zero > 0, "rounding must make x'W^-1 x negative for this test"
 
 
 def test_a_matrix_that_rounding_made_singular_still_gets_an_inverse() -> None:
@@ -111,7 +113,7 @@ def test_a_matrix_that_rounding_made_singular_still_gets_an_inverse() -> None:
     assert (np.linalg.eigvalsh(inverse) >= 0).all()
 
 
-def test_noise_is_found_at_low_and_high_signal() -> None:
+def test_the_noise_is_estimated_at_low_and_at_high_noise() -> None:
     """200 rewards of noise 0.1 or 2 around a signal of length 3: a relative standard error of 0.1."""
     for sigma in (0.1, 2.0):
         rng = np.random.default_rng(8)

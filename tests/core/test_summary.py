@@ -1,3 +1,5 @@
+"""The wire form, the merge and the layout of summaries."""
+
 import struct
 
 import numpy as np
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from pricemesh.core.summary import Field, Layout, Summary, fingerprint, merge
 from pricemesh.errors import BadSummary
 
-summaries = st.builds(
+any_summary = st.builds(
     Summary,
     origin=st.sampled_from(["lisbon", "porto", "faro", "évora"]),
     epoch=st.integers(0, 2),
@@ -16,7 +18,7 @@ summaries = st.builds(
     fingerprint=st.just(bytes(16)),
     payload=st.sampled_from([bytes(8), bytes(7) + b"\x01", b"\x01" + bytes(15)]),
 )
-many = st.lists(summaries, max_size=8)
+any_summaries = st.lists(any_summary, max_size=8)
 
 
 @given(st.text(max_size=30), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=80))
@@ -28,21 +30,21 @@ def test_the_wire_form_gives_back_the_same_bits(origin: str, epoch: int, version
     assert len(wire) == 42 + len(origin.encode()) + len(payload)
 
 
-def test_floats_survive_exactly() -> None:
+def test_the_wire_form_preserves_every_float_exactly() -> None:
     numbers = np.array([0.1, -0.0, 5e-324, 1.7976931348623157e308, np.pi])
     back = Summary.from_bytes(Summary.of("a", 1, 2, bytes(16), numbers).to_bytes()).numbers
     assert [struct.pack("<d", v) for v in numbers] == [struct.pack("<d", v) for v in back]
 
 
-@given(many, many, many)
+@given(any_summaries, any_summaries, any_summaries)
 def test_merging_is_idempotent_commutative_and_associative(
     a: list[Summary], b: list[Summary], c: list[Summary]
 ) -> None:
-    held_a, held_b, held_c = merge({}, a), merge({}, b), merge({}, c)
-    assert merge(held_a, a) == held_a
-    assert merge(held_a, b) == merge(held_b, a)
-    left = merge(merge(held_a, held_b.values()), held_c.values())
-    assert left == merge(held_a, merge(held_b, held_c.values()).values())
+    newest_a, newest_b, newest_c = merge({}, a), merge({}, b), merge({}, c)
+    assert merge(newest_a, a) == newest_a
+    assert merge(newest_a, b) == merge(newest_b, a)
+    left = merge(merge(newest_a, newest_b.values()), newest_c.values())
+    assert left == merge(newest_a, merge(newest_b, newest_c.values()).values())
 
 
 def test_the_newest_epoch_then_version_wins() -> None:
@@ -52,7 +54,7 @@ def test_the_newest_epoch_then_version_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (lambda wire: wire[:20], "at least"),
         (lambda wire: b"XXXX" + wire[4:], "not a summary"),
@@ -62,13 +64,13 @@ def test_the_newest_epoch_then_version_wins() -> None:
         (lambda wire: wire[:38] + b"\xff\xff\xff\xff" + wire[42:], "beyond the limit"),
     ],
 )
-def test_damaged_bytes_are_refused_with_a_reason(damage, said: str) -> None:  # type: ignore[no-untyped-def]
+def test_damaged_bytes_are_refused_with_a_reason(damage, message: str) -> None:  # type: ignore[no-untyped-def]
     wire = Summary("lisbon", 1, 1, bytes(16), bytes(16)).to_bytes()
-    with pytest.raises(BadSummary, match=said):
+    with pytest.raises(BadSummary, match=message):
         Summary.from_bytes(damage(wire))
 
 
-def test_a_layout_packs_half_of_a_symmetric_matrix_and_brings_it_back() -> None:
+def test_a_layout_packs_half_of_a_symmetric_matrix_and_unpacks_all_of_it() -> None:
     layout = Layout(2, 3, (Field("m", 2), Field("v", 1), Field("n", 0), Field("x", 1, per_arm=False)))
     assert layout.size == 2 * (6 + 3 + 1) + 3
     rng = np.random.default_rng(0)
@@ -87,7 +89,7 @@ def test_a_layout_packs_half_of_a_symmetric_matrix_and_brings_it_back() -> None:
         layout.unpack(packed[:, 1:])
 
 
-def test_a_fingerprint_tells_schemas_apart_and_not_the_order_of_keys() -> None:
+def test_a_fingerprint_depends_on_the_schema_and_not_on_the_order_of_its_keys() -> None:
     assert fingerprint({"a": 1, "b": [1.5]}) == fingerprint({"b": [1.5], "a": 1})
     assert fingerprint({"a": 1}) != fingerprint({"a": 2})
     assert len(fingerprint({})) == 16

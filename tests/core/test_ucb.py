@@ -1,3 +1,5 @@
+"""Scores by hand, and the choice of an arm."""
+
 import numpy as np
 import pytest
 
@@ -5,7 +7,7 @@ from pricemesh.core.ucb import Score, choose, score_dense, score_diagonal
 from pricemesh.errors import InvalidParameter
 
 
-def test_dense_score_by_hand() -> None:
+def test_a_dense_score_is_the_one_computed_by_hand() -> None:
     theta = np.array([[1.0, 2.0], [0.0, -1.0]])
     covariance = np.array([np.eye(2) * 4, [[2.0, 1.0], [1.0, 2.0]]])
     score = score_dense(theta, covariance, np.array([1.0, 1.0]), alpha=0.5)
@@ -13,7 +15,7 @@ def test_dense_score_by_hand() -> None:
     np.testing.assert_allclose(score.radius, [0.5 * np.sqrt(8), 0.5 * np.sqrt(6)])
 
 
-def test_diagonal_score_is_the_dense_one_of_a_diagonal_matrix() -> None:
+def test_a_diagonal_score_is_the_dense_score_of_a_diagonal_matrix() -> None:
     rng = np.random.default_rng(0)
     theta, variances, x = (
         rng.normal(size=(2, 3, 4)),
@@ -38,7 +40,7 @@ def test_an_arm_that_is_not_allowed_is_never_chosen() -> None:
     assert choose(score, allowed).tolist() == [1, 1]
 
 
-def test_where_nothing_may_be_chosen_nothing_is() -> None:
+def test_choosing_is_refused_when_no_arm_is_allowed_or_none_has_a_finite_bound() -> None:
     score = Score(np.ones(2), np.ones(2))
     with pytest.raises(InvalidParameter, match="no arm"):
         choose(score, np.array([False, False]))

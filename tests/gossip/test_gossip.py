@@ -151,7 +151,7 @@ def test_what_each_peer_told_adds_up_to_the_decision(start_cities: Start, policy
         assert sum(each["estimate"] for each in told) == pytest.approx(made["estimate"], abs=1e-9)
         assert sum(each["radius"] for each in told) == pytest.approx(made["radius"], abs=1e-9)
         x = np.array([*record["context"]["shared"].values(), *record["context"]["local"].values()])
-        estimate, radius = faro.pricing.learner.parts(x[None], np.array([made["arm"]]))
+        estimate, radius = faro.pricing.learner.contributions(x[None], np.array([made["arm"]]))
         np.testing.assert_allclose([each["estimate"] for each in told[1:]], estimate[0], atol=1e-9)
         np.testing.assert_allclose([each["radius"] for each in told[1:]], radius[0], atol=1e-9)
         assert abs(told[1]["estimate"]) > 0

@@ -18,7 +18,7 @@ def beliefs_of(pricing: Pricing, shared: Mapping[str, float], local: Mapping[str
         "version": pricing.version,
         "chosen": int(choose(score, limits.allowed)),
         "chosen_alone": int(choose(alone, limits.allowed)),
-        "separable": not learner.mixes,
+        "separable": not learner.mixes_peers,
         "told_by": list(learner.attribution.origins),
         "arms": [
             {

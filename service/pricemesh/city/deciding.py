@@ -103,7 +103,7 @@ class Decider:
         score = learner.score(contexts[0] if len(names) == 1 else contexts)
         arms, rules = self._choose(score, names, known)
         origins = learner.attribution.origins
-        contributions = learner.parts(contexts, np.array(arms)) if origins else ()
+        contributions = learner.contributions(contexts, np.array(arms)) if origins else ()
         vectors = self._codec.pack(contexts, score, contributions)
         now = self._clock()
         occasion = Occasion(now, self._policy, self._live.version, ",".join(origins))

@@ -165,7 +165,7 @@ class Pricing:
         folded = await self.runtime.in_thread(learner.fold, *stack)
         learner.adopt(folded)  # refuses numbers that are not finite: what counted before goes on
         commands: list[Command] = []
-        if learner.mixes:
+        if learner.mixes_peers:
             live.mixes += 1
             commands.append(live.snapshot())
         mixes, memory = live.mixes, live.tick_memory()

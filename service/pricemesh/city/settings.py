@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from pricemesh.city.addresses import CITY_NAME, checked_address
 from pricemesh.city.gossip_secrets import parse_secret
-from pricemesh.core.arrays import LONGEST_CONTEXT
+from pricemesh.core.arrays import MAX_CONTEXT_LENGTH
 from pricemesh.core.features import Feature, FeatureSpace
 from pricemesh.core.policies import Policy, Shape, make_policy
 from pricemesh.core.summary import fingerprint
@@ -259,7 +259,7 @@ class Settings(Section):
     def longest_square(self) -> float:
         """The largest squared length that a shared context within its bounds can have."""
         bounds = (max(abs(item.min), abs(item.max)) for item in self.features.space.shared)
-        return min(sum(bound**2 for bound in bounds), LONGEST_CONTEXT**2)
+        return min(sum(bound**2 for bound in bounds), MAX_CONTEXT_LENGTH**2)
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -> Settings:

@@ -1,1 +1,1 @@
-"""The mathematics: pure functions and learners on numpy arrays; no clock, no I/O, no globals."""
+"""The mathematics of pricemesh: functions and learners on numpy arrays. No clock, no I/O, no globals."""

@@ -1,7 +1,8 @@
-"""What peers told, kept apart by peer: each one's part of an arm's estimate and of its radius.
+"""How much each peer contributes to an arm's estimate and radius.
 
-A learner folds its peers into one vector and one matrix per arm, so that a score costs the same with any
-number of them. For the arm that was chosen it can then say whose word made it what it was.
+For scoring, a learner folds all peers into one vector and one matrix per arm, so that a score costs the
+same with any number of peers. An `Attribution` keeps the terms of that sum, one per peer, for the audit
+record of a decision.
 """
 
 from dataclasses import dataclass
@@ -10,42 +11,44 @@ import numpy as np
 
 from pricemesh.core.arrays import Array, Ints
 
-MAX_NAMED_PEERS = (
-    64  # peers named one by one; what the others told is added up, so that the cost stays bounded
-)
+# Above this number the least weighty peers are added up as one, which bounds the cost per decision.
+MAX_NAMED_PEERS = 64
 OTHER_PEERS = "others"
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """Of each of J peers and K arms: `pull`, the vector it adds to the estimate, (J, K, c), and `mass`, the
-    matrix it adds to the squared radius or to the information, (J, K, c, c) or its diagonal (J, K, c)."""
+    """Per peer (J) and arm (K): `vectors` (J, K, c), the peer's term of the vector that gives the estimate,
+    and `matrices`, its term of the matrix that gives the squared radius or the information: (J, K, c, c), or
+    (J, K, c) where the matrix is diagonal."""
 
     origins: tuple[str, ...] = ()
-    pull: Array | None = None
-    mass: Array | None = None
+    vectors: Array | None = None
+    matrices: Array | None = None
 
     @classmethod
-    def by(cls, origins: tuple[str, ...], pull: Array, mass: Array, weight: Array) -> "Attribution":
-        """`weight` (J, K) says who is named when there are too many."""
+    def of_peers(
+        cls, origins: tuple[str, ...], vectors: Array, matrices: Array, weight: Array
+    ) -> "Attribution":
+        """Beyond MAX_NAMED_PEERS, the peers with the highest `weight` (J, K) keep their names."""
         if len(origins) > MAX_NAMED_PEERS:
             order = np.argsort(-weight.sum(axis=-1), kind="stable")
-            named, rest = np.sort(order[: MAX_NAMED_PEERS - 1]), order[MAX_NAMED_PEERS - 1 :]
-            pull = np.concatenate([pull[named], pull[rest].sum(axis=0, keepdims=True)])
-            mass = np.concatenate([mass[named], mass[rest].sum(axis=0, keepdims=True)])
-            origins = (*(origins[i] for i in named), OTHER_PEERS)
-        return cls(origins, pull, mass)
+            top, rest = np.sort(order[: MAX_NAMED_PEERS - 1]), order[MAX_NAMED_PEERS - 1 :]
+            vectors = np.concatenate([vectors[top], vectors[rest].sum(axis=0, keepdims=True)])
+            matrices = np.concatenate([matrices[top], matrices[rest].sum(axis=0, keepdims=True)])
+            origins = (*(origins[i] for i in top), OTHER_PEERS)
+        return cls(origins, vectors, matrices)
 
-    def parts(self, arm: int, left: Array, right: Array) -> tuple[Array, Array]:
-        """left' pull and left' mass right of every peer, (m, J) each; left and right (m, c)."""
-        assert self.pull is not None
-        assert self.mass is not None
-        pull, mass = self.pull[:, arm], self.mass[:, arm]
-        if mass.ndim == 2:
-            return left @ pull.T, (left * right) @ mass.T
-        return left @ pull.T, np.vecdot(np.matmul(right, mass.swapaxes(-1, -2)), left).T
+    def contributions(self, arm: int, left: Array, right: Array) -> tuple[Array, Array]:
+        """left' v_j and left' M_j right of every peer j, (m, J) each; left and right (m, c)."""
+        assert self.vectors is not None
+        assert self.matrices is not None
+        vectors, matrices = self.vectors[:, arm], self.matrices[:, arm]
+        if matrices.ndim == 2:
+            return left @ vectors.T, (left * right) @ matrices.T
+        return left @ vectors.T, np.vecdot(np.matmul(right, matrices.swapaxes(-1, -2)), left).T
 
 
 def by_arm(arms: Ints) -> list[tuple[int, Ints]]:
-    """Which rows chose each arm."""
+    """Each arm that occurs in `arms`, with the rows that chose it."""
     return [(int(arm), np.flatnonzero(arms == arm)) for arm in np.unique(arms)]

@@ -1,4 +1,4 @@
-"""Named features to vectors: the one place where a context's names, order and bounds are known."""
+"""From named features to vectors: owns the names, the order and the bounds of a context's features."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,15 @@ from pricemesh.errors import InvalidContext, InvalidParameter
 
 @dataclass(frozen=True)
 class Feature:
+    """A feature's name and the bounds of its values, both inclusive."""
+
     name: str
     min: float = -inf
     max: float = inf
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise InvalidParameter("a feature needs a name")
+            raise InvalidParameter("a feature must have a name that is not empty")
         if not self.min < self.max:
             raise InvalidParameter(f"feature {self.name!r}: min {self.min} must be below max {self.max}")
 
@@ -34,35 +36,38 @@ class FeatureSpace:
 
     def __post_init__(self) -> None:
         if not self.shared:
-            raise InvalidParameter("declare at least one shared feature: cities learn together by it")
+            raise InvalidParameter(
+                "declare at least one shared feature: cities learn from each other through shared features"
+            )
         for part, features in (("shared", self.shared), ("local", self.local)):
             names = [feature.name for feature in features]
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise InvalidParameter(f"{part} features declared twice: {', '.join(twice)}")
+            duplicates = sorted({name for name in names if names.count(name) > 1})
+            if duplicates:
+                raise InvalidParameter(f"{part} features declared twice: {', '.join(duplicates)}")
 
     @cached_property
     def _bounds(self) -> tuple[Array, Array]:
         features = (*self.shared, *self.local)
-        largest = np.finfo(np.float64).max  # within these bounds nothing is infinite, and NaN is within none
-        low = np.array([max(feature.min, -largest) for feature in features])
-        high = np.array([min(feature.max, largest) for feature in features])
+        # Finite bounds refuse infinite values, and a comparison with NaN is always false.
+        max_float = np.finfo(np.float64).max
+        low = np.array([max(feature.min, -max_float) for feature in features])
+        high = np.array([min(feature.max, max_float) for feature in features])
         return low, high
 
     def vector(self, shared: Mapping[str, Any], local: Mapping[str, Any]) -> Array:
-        """x = [x_c, x_s]; every fault of the context is named in one error."""
+        """x = [x_c, x_s] (d,). One InvalidContext lists every fault of the context."""
         x: Array = self.vectors([(shared, local)])[0]
         return x
 
     def vectors(self, contexts: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Array:
-        """Several at once, (m, d)."""
+        """The vectors of several contexts, (m, d)."""
         several = len(contexts) > 1
         return np.array(
             [self._read(*context, f"requests.{i}." if several else "") for i, context in enumerate(contexts)]
         )
 
     def rows(self, numbers: bytes) -> Array:
-        """Several that are float64 already, one after the other, in the order declared; (m, d)."""
+        """The vectors (m, d) in `numbers`: float64 values, row by row, features in the order declared."""
         low, high = self._bounds
         x: Array = np.frombuffer(numbers).reshape(-1, len(low))
         inside = (x >= low) & (x <= high)
@@ -72,7 +77,7 @@ class FeatureSpace:
         return x
 
     def _read(self, shared: Mapping[str, Any], local: Mapping[str, Any], where: str) -> list[float]:
-        """One feature at a time, to say all that is wrong."""
+        """Check feature by feature, so that the error lists every fault; field names start with `where`."""
         faults: list[tuple[str, str]] = []
         values = [
             *_values(f"{where}shared", self.shared, shared, faults),
@@ -83,7 +88,7 @@ class FeatureSpace:
         return values
 
     def named(self, x: Array) -> dict[str, dict[str, float]]:
-        """The context that `vector` made x from."""
+        """The context whose vector is x."""
         values = x.tolist()
         return {
             "shared": dict(zip((f.name for f in self.shared), values, strict=False)),
@@ -94,27 +99,28 @@ class FeatureSpace:
 def _is_finite(value: float) -> bool:
     try:
         return isfinite(value)
-    except OverflowError:  # an integer beyond floating point
+    except OverflowError:  # an integer too large for a float
         return False
 
 
 def _values(
-    part: str, features: tuple[Feature, ...], given: Mapping[str, Any], faults: list[tuple[str, str]]
+    part: str, features: tuple[Feature, ...], context: Mapping[str, Any], faults: list[tuple[str, str]]
 ) -> list[float]:
+    """The values of `features` in their order; every fault is appended to `faults`."""
     known = {feature.name for feature in features}
-    faults += [(f"{part}.{name}", "unknown feature") for name in given if name not in known]
+    faults += [(f"{part}.{name}", "unknown feature") for name in context if name not in known]
     values = []
     for feature in features:
-        value = given.get(feature.name)
-        at = f"{part}.{feature.name}"
-        if feature.name not in given:
-            faults.append((at, "missing"))
+        value = context.get(feature.name)
+        field = f"{part}.{feature.name}"
+        if feature.name not in context:
+            faults.append((field, "missing"))
         elif isinstance(value, bool) or not isinstance(value, int | float):
-            faults.append((at, f"must be a number, not {value!r}"))
+            faults.append((field, f"must be a number, not {value!r}"))
         elif not _is_finite(value):
-            faults.append((at, "must be finite"))
+            faults.append((field, "must be finite"))
         elif not feature.min <= value <= feature.max:
-            faults.append((at, f"{value!r} is outside [{feature.min:g}, {feature.max:g}]"))
+            faults.append((field, f"{value!r} is outside [{feature.min:g}, {feature.max:g}]"))
         else:
             values.append(float(value))
     return values

@@ -1,7 +1,7 @@
-"""Ridge regression per arm, one observation at a time.
+"""Ridge regression per arm, updated one observation at a time.
 
-`Tallies` are W = ridge*I + sum x x', b = sum r x, the counts and sum r^2; `Ridge` keeps the inverse of W
-and theta = W^-1 b current besides. They know nothing of peers, shared parts or exploration.
+`RidgeStatistics` are W = ridge*I + sum x x', b = sum r x, the counts and sum r^2; `Ridge` also keeps the
+inverse of W and theta = W^-1 b current. Neither knows of peers, shared features or exploration.
 """
 
 from dataclasses import dataclass
@@ -14,22 +14,23 @@ import numpy as np
 
 from pricemesh.core.arrays import Array, Ints
 
-# A rank-one update of the inverse adds rounding error, the more the further the context reaches beyond
-# all seen before (x'W^-1 x). The inverse is recomputed from W after so many of an arm's updates, and at
-# once when a context reaches far, or rounding has let it reach less far than nowhere.
-REFRESH_EVERY = 128
-REFRESH_BEYOND = 100.0
+# A rank-one update of the inverse adds rounding error, the more the larger the leverage x'W^-1 x. The inverse
+# is recomputed from W after this many updates of an arm, and at once when the leverage is above the limit or
+# rounding made it negative.
+REFRESH_INTERVAL_UPDATES = 128
+MAX_LEVERAGE = 100.0
 
-# What a fit is loosened by to see the noise, and how many observations the coarser guess counts for.
-LOOSENED = 0.01
-GUESS_COUNTS_FOR = 4.0
+# The noise is estimated from a fit with this fraction of the ridge; the coarser estimate that it falls back
+# on counts for this many observations.
+NOISE_RIDGE_FRACTION = 0.01
+PRIOR_OBSERVATIONS = 4.0
 
 Index = tuple[Ints | int | EllipsisType, ...]
 
 
 def inverse_of_positive_definite(matrix: Array) -> Array:
-    """Inverse by Cholesky, exactly symmetric; (..., d, d). A matrix that rounding has made singular gets
-    the inverse of the nearest one that is not."""
+    """Inverse by Cholesky, exactly symmetric; (..., d, d). Where rounding made the matrix singular, the
+    smallest eigenvalues are raised until it is not."""
     try:
         lower = np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
@@ -43,17 +44,19 @@ def inverse_of_positive_definite(matrix: Array) -> Array:
 
 
 def is_one_city(at: Index) -> bool:
+    """Whether `at` is the arm of a single city, so that indexing by it gives views."""
     return len(at) == 1 and isinstance(at[0], int)
 
 
 def outer(x: Array) -> Array:
+    """x x' for x (..., d)."""
     product: Array = x[..., None] * x[..., None, :]
     return product
 
 
 @dataclass
-class Tallies:
-    """The natural parameters of all arms of one city, or of a batch of cities: arrays start with (..., K)."""
+class RidgeStatistics:
+    """The sufficient statistics of all arms of one city or of a batch; arrays start with (..., K)."""
 
     gram: Array  # W (..., K, d, d)
     response: Array  # b (..., K, d)
@@ -67,11 +70,11 @@ class Tallies:
         return cls(eye * ridge, np.zeros((*per_arm, dim)), np.zeros(per_arm), np.zeros(per_arm))
 
     def add(self, at: Index, x: Array, reward: Array, square: Array | None = None) -> None:
-        """Add one observation where `at` picks one arm in every city; x (..., d), reward (...). `square` is
-        x x' where it is known already."""
+        """Add one observation per city, at the arm that `at` selects; x (..., d), reward (...). A caller that
+        has computed x x' already passes it as `square`."""
         square = outer(x) if square is None else square
         if is_one_city(at):
-            gram, response = self.gram[at], self.response[at]  # views: nothing to be put back
+            gram, response = self.gram[at], self.response[at]  # views, updated in place
             gram += square
             response += float(reward) * x
         else:
@@ -83,30 +86,30 @@ class Tallies:
     def noise(self, ridge: float) -> Array:
         """The variance of the noise in each arm's rewards, (..., K); zero before any reward.
 
-        A ridge fit leaves part of the signal in its residuals, which at low noise is most of them. So the
-        fit is loosened until only directions never seen are held, and the residuals are divided by the
-        degrees of freedom it then has. Where those are few, an arm leans on all arms of the city, and
-        the city on its penalised fit.
+        A ridge fit leaves part of the signal in its residuals; at low noise that part dominates. So the fit
+        uses a small fraction of the ridge, which then holds back only directions without data, and the
+        residuals are divided by its degrees of freedom. Where those are few, an arm falls back on all arms
+        of the city, and the city on the fit with the full ridge.
         """
-        residual, freedom = self._residual(ridge, LOOSENED * ridge)
-        coarse, coarse_freedom = self._residual(ridge, ridge)
-        guess = coarse.sum(axis=-1) / np.maximum(coarse_freedom.sum(axis=-1), 1e-9)
-        some = GUESS_COUNTS_FOR
-        city = (residual.sum(axis=-1) + some * guess) / (freedom.sum(axis=-1) + some)
-        arm = (residual + some * city[..., None]) / (freedom + some)
-        size = self.squares.sum(axis=-1) / np.maximum(self.count.sum(axis=-1), 1.0)
-        floored: Array = np.maximum(arm, 1e-8 * size[..., None])
-        return floored
+        residual, freedom = self._residual(ridge, NOISE_RIDGE_FRACTION * ridge)
+        full_residual, full_freedom = self._residual(ridge, ridge)
+        prior = full_residual.sum(axis=-1) / np.maximum(full_freedom.sum(axis=-1), 1e-9)
+        extra = PRIOR_OBSERVATIONS
+        city = (residual.sum(axis=-1) + extra * prior) / (freedom.sum(axis=-1) + extra)
+        arm = (residual + extra * city[..., None]) / (freedom + extra)
+        mean_square = self.squares.sum(axis=-1) / np.maximum(self.count.sum(axis=-1), 1.0)
+        variance: Array = np.maximum(arm, 1e-8 * mean_square[..., None])
+        return variance
 
-    def _residual(self, ridge: float, loosened: float) -> tuple[Array, Array]:
-        """Sum of squared residuals of the fit with the ridge `loosened` in place of `ridge`, and its
-        n - 2 tr H + tr H^2 = n - d + loosened^2 |fit|^2."""
+    def _residual(self, ridge: float, fit_ridge: float) -> tuple[Array, Array]:
+        """Of the fit with `fit_ridge` in place of `ridge`: the sum of squared residuals and the degrees of
+        freedom n - 2 tr H + tr H^2 = n - d + fit_ridge^2 |(X'X + fit_ridge I)^-1|^2."""
         dim = self.gram.shape[-1]
-        fit = inverse_of_positive_definite(self.gram - (ridge - loosened) * np.eye(dim))
-        theta = np.matvec(fit, self.response)
-        penalty = loosened * np.vecdot(theta, theta)
+        inverse = inverse_of_positive_definite(self.gram - (ridge - fit_ridge) * np.eye(dim))
+        theta = np.matvec(inverse, self.response)
+        penalty = fit_ridge * np.vecdot(theta, theta)
         residual = self.squares - np.vecdot(self.response, theta) - penalty
-        freedom = self.count - dim + loosened**2 * (fit * fit).sum(axis=(-1, -2))
+        freedom = self.count - dim + fit_ridge**2 * (inverse * inverse).sum(axis=(-1, -2))
         return np.maximum(residual, 0.0), np.maximum(freedom, 0.0)
 
     def state(self) -> dict[str, Array]:
@@ -123,8 +126,8 @@ class Tallies:
 
 
 @dataclass
-class Ridge(Tallies):
-    """Tallies with the inverse of W and theta = W^-1 b kept current."""
+class Ridge(RidgeStatistics):
+    """The statistics with the inverse of W and theta = W^-1 b kept current."""
 
     inverse: Array = dataclass_field(init=False)
     theta: Array = dataclass_field(init=False)
@@ -133,30 +136,33 @@ class Ridge(Tallies):
         self.refresh()
 
     def learn(self, at: Index, x: Array, reward: Array, square: Array | None = None) -> None:
-        """Add one observation and follow it with the inverse and theta."""
+        """Add one observation per city and update the inverse and theta (Sherman and Morrison)."""
         self.add(at, x, reward, square)
         if is_one_city(at):
-            self._follow_one(at, x)
+            self._update_one_city(at, x)
             return
         inverse = self.inverse[at]
         gain = np.matvec(inverse, x)
-        reach = np.vecdot(x, gain)
-        inverse = inverse - outer(gain / np.sqrt(1.0 + np.maximum(reach, 0.0))[..., None])
-        due = (self.count[at] % REFRESH_EVERY == 0) | ~((reach >= 0.0) & (reach <= REFRESH_BEYOND))
+        leverage = np.vecdot(x, gain)
+        inverse = inverse - outer(gain / np.sqrt(1.0 + np.maximum(leverage, 0.0))[..., None])
+        due = (self.count[at] % REFRESH_INTERVAL_UPDATES == 0) | ~(
+            (leverage >= 0.0) & (leverage <= MAX_LEVERAGE)
+        )
         if np.count_nonzero(due):
             inverse[due] = inverse_of_positive_definite(self.gram[at][due])
         self.inverse[at] = inverse
         self.theta[at] = np.matvec(inverse, self.response[at])
 
-    def _follow_one(self, at: Index, x: Array) -> None:
-        """The same for one city, in place and by plain products: numpy takes most of its time to begin."""
+    def _update_one_city(self, at: Index, x: Array) -> None:
+        """The same update for one city, in place and with plain products, because numpy's overhead per call
+        dominates at this size."""
         inverse: Array = self.inverse[at]
         gain = inverse.dot(x)
-        reach = float(x.dot(gain))
-        if self.count[at] % REFRESH_EVERY == 0 or not 0.0 <= reach <= REFRESH_BEYOND:
+        leverage = float(x.dot(gain))
+        if self.count[at] % REFRESH_INTERVAL_UPDATES == 0 or not 0.0 <= leverage <= MAX_LEVERAGE:
             inverse[:] = inverse_of_positive_definite(self.gram[at])
         else:
-            gain /= sqrt(1.0 + reach)
+            gain /= sqrt(1.0 + leverage)
             inverse -= outer(gain)
         inverse.dot(self.response[at], self.theta[at])
 
@@ -165,6 +171,6 @@ class Ridge(Tallies):
         self.refresh()
 
     def refresh(self) -> None:
-        """Derive the inverse and theta of every arm from W and b."""
+        """Compute the inverse and theta of every arm from W and b."""
         self.inverse = inverse_of_positive_definite(self.gram)
         self.theta = np.matvec(self.inverse, self.response)

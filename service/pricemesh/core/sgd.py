@@ -1,6 +1,6 @@
 """Momentum stochastic gradient descent per arm with accumulated squared gradients (Net-SGD-UCB).
 
-Owns theta, the momentum v, the diagonal of G and the counts. g = -(r - x'theta) x;
+Owns theta, the momentum v, the diagonal of G and the counts. With the gradient g = -(r - x'theta) x:
 v <- mu v + (1-mu) g; theta <- theta - eta v; G <- G + g^2 (`sum`) or gamma G + (1-gamma) g^2 (`ema`).
 """
 
@@ -14,9 +14,11 @@ from pricemesh.core.ridge import Index
 
 @dataclass
 class Sgd:
+    """The state of all arms of one city or of a batch of cities."""
+
     theta: Array  # (..., K, d)
     momentum: Array  # v (..., K, d)
-    accumulator: Array  # diag G (..., K, d), from 1
+    accumulator: Array  # diag G (..., K, d), starts at 1
     count: Array  # (..., K)
 
     @classmethod
@@ -27,10 +29,10 @@ class Sgd:
     def learn(
         self, at: Index, x: Array, reward: Array, *, mu: float, eta: float, gamma: float | None
     ) -> None:
-        """One gradient step; `gamma` None sums the squared gradients, a number smooths them."""
+        """One gradient step. Without `gamma` the squared gradients are summed, with it averaged."""
         theta = self.theta[at]
         gradient = (np.vecdot(x, theta) - reward)[..., None] * x
-        # A context longer than 1, which the paper rules out, would make the step overshoot.
+        # The paper assumes contexts no longer than 1; with longer ones the step would overshoot.
         step = gradient / np.maximum(1.0, np.vecdot(x, x))[..., None]
         momentum = mu * self.momentum[at] + (1.0 - mu) * step
         squares = gradient * gradient

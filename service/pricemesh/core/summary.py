@@ -1,6 +1,6 @@
-"""What a city tells its peers: a versioned, cumulative vector of numbers per origin, and its merge law.
+"""A city's summary for its peers: a versioned, cumulative vector of numbers, its wire form and its merge.
 
-To merging, storing and relaying, a summary is opaque; only a learner's `Layout` reads its numbers.
+Merging, storing and relaying treat the numbers as opaque; only a learner's `Layout` reads them.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ Parts = dict[str, Array]
 
 MAGIC = b"PMS1"
 _HEADER = struct.Struct("<4sQQ16sHI")  # magic, epoch, version, fingerprint, origin bytes, numbers
-_MOST_NUMBERS = 1 << 24
+_MAX_NUMBERS = 1 << 24
 
 
 class Field(NamedTuple):
-    """One part of a summary. Order 0 is a number, 1 a vector, 2 a symmetric matrix over the shared
-    features; each arm has its own unless `per_arm` is false."""
+    """One part of a summary: a number (order 0), a vector (1) or a symmetric matrix (2) over the shared
+    features, one per arm unless `per_arm` is false."""
 
     name: str
     order: int
@@ -34,7 +34,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each part stands in the vector; of a symmetric matrix only the upper half travels."""
+    """The order of the parts in the vector; of a symmetric matrix only the upper half is sent."""
 
     arms: int
     shared: int
@@ -45,8 +45,8 @@ class Layout:
         return np.triu_indices(self.shared)
 
     def _length(self, field: Field) -> int:
-        each = (1, self.shared, self.shared * (self.shared + 1) // 2)[field.order]
-        return each * (self.arms if field.per_arm else 1)
+        per_arm = (1, self.shared, self.shared * (self.shared + 1) // 2)[field.order]
+        return per_arm * (self.arms if field.per_arm else 1)
 
     @cached_property
     def size(self) -> int:
@@ -59,12 +59,12 @@ class Layout:
             part = parts[field.name]
             if field.order == 2:
                 part = part[..., self._upper[0], self._upper[1]]
-            tail = (field.order > 0) + field.per_arm
-            pieces.append(part.reshape(*part.shape[: part.ndim - tail], -1))
+            own_axes = (field.order > 0) + field.per_arm
+            pieces.append(part.reshape(*part.shape[: part.ndim - own_axes], -1))
         return np.concatenate(pieces, axis=-1)
 
     def part(self, name: str, numbers: Array) -> Array:
-        """The numbers of one part as they travel."""
+        """The slice of one part in packed numbers (..., size)."""
         start = 0
         for field in self.fields:
             if field.name == name:
@@ -73,8 +73,9 @@ class Layout:
         raise KeyError(name)
 
     def unpack(self, numbers: Array) -> Parts:
+        """The parts in packed numbers (..., size), matrices in full; the inverse of `pack`."""
         if numbers.shape[-1] != self.size:
-            raise BadSummary(f"a summary here has {self.size} numbers, not {numbers.shape[-1]}")
+            raise BadSummary(f"a summary must have {self.size} numbers, not {numbers.shape[-1]}")
         parts: Parts = {}
         start = 0
         for field in self.fields:
@@ -95,14 +96,14 @@ class Layout:
 
 
 def fingerprint(description: Mapping[str, Any]) -> bytes:
-    """Sixteen bytes that name a schema: cities exchange summaries only when theirs are equal."""
+    """Sixteen bytes that identify a schema: cities exchange summaries only if theirs are equal."""
     canonical = json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).digest()[:16]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything `origin` has to say at `version`; a later one contains all that an earlier one said."""
+    """All that `origin` had learned at `version`. Cumulative: a later summary replaces an earlier one."""
 
     origin: str
     epoch: int
@@ -112,9 +113,11 @@ class Summary:
 
     def __post_init__(self) -> None:
         if not 0 <= self.epoch < 1 << 64 or not 0 <= self.version < 1 << 64:
-            raise BadSummary(f"epoch and version are counts, not {self.epoch} and {self.version}")
+            raise BadSummary(f"epoch and version must be 64-bit counts, not {self.epoch} and {self.version}")
         if len(self.fingerprint) != 16 or len(self.payload) % 8 or len(self.origin.encode()) > 65_535:
-            raise BadSummary("a fingerprint has 16 bytes, a payload whole float64s, an origin a short name")
+            raise BadSummary(
+                "a fingerprint must have 16 bytes, a payload 8 per number, an origin at most 65535"
+            )
 
     @classmethod
     def of(cls, origin: str, epoch: int, version: int, fingerprint: bytes, numbers: Array) -> "Summary":
@@ -126,12 +129,12 @@ class Summary:
 
     @property
     def order(self) -> tuple[int, int, bytes, bytes]:
-        """Newest wins. A version names one content; should a faulty origin break that, the bytes
-        decide, so that all cities still agree."""
+        """The highest order wins a merge. If a faulty origin sends two contents under one version, their
+        bytes decide, so that all cities still agree."""
         return (self.epoch, self.version, self.fingerprint, self.payload)
 
     def to_bytes(self) -> bytes:
-        """The wire form: a header of 42 bytes and the origin's name, then the numbers as they are."""
+        """The wire form: a header of 42 bytes, the origin's name, then the numbers."""
         origin = self.origin.encode()
         header = _HEADER.pack(
             MAGIC, self.epoch, self.version, self.fingerprint, len(origin), len(self.payload) // 8
@@ -140,28 +143,29 @@ class Summary:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Summary":
+        """Read the wire form; BadSummary if the bytes are damaged."""
         if len(data) < _HEADER.size:
-            raise BadSummary(f"a summary is at least {_HEADER.size} bytes long, not {len(data)}")
-        magic, epoch, version, print_, origin_bytes, numbers = _HEADER.unpack_from(data)
+            raise BadSummary(f"a summary must be at least {_HEADER.size} bytes long, not {len(data)}")
+        magic, epoch, version, schema, origin_bytes, numbers = _HEADER.unpack_from(data)
         if magic != MAGIC:
-            raise BadSummary(f"not a summary of this format: it opens with {magic!r}")
-        if numbers > _MOST_NUMBERS:
-            raise BadSummary(f"a summary of {numbers} numbers is beyond the limit {_MOST_NUMBERS}")
+            raise BadSummary(f"not a summary of the format {MAGIC!r}: it starts with {magic!r}")
+        if numbers > _MAX_NUMBERS:
+            raise BadSummary(f"a summary of {numbers} numbers is beyond the limit of {_MAX_NUMBERS}")
         expected = _HEADER.size + origin_bytes + 8 * numbers
         if len(data) != expected:
-            raise BadSummary(f"its header announces {expected} bytes, there are {len(data)}")
+            raise BadSummary(f"the header announces {expected} bytes, but there are {len(data)}")
         try:
             origin = data[_HEADER.size : _HEADER.size + origin_bytes].decode()
         except UnicodeDecodeError:
-            raise BadSummary("the origin's name is not UTF-8") from None
-        return cls(origin, epoch, version, print_, data[_HEADER.size + origin_bytes :])
+            raise BadSummary("the origin's name is not valid UTF-8") from None
+        return cls(origin, epoch, version, schema, data[_HEADER.size + origin_bytes :])
 
 
 Summaries = dict[str, Summary]
 
 
 class Ordered(Protocol):
-    """A summary, or something that holds one."""
+    """A summary, or an object that wraps one."""
 
     @property
     def origin(self) -> str: ...
@@ -173,11 +177,11 @@ class Ordered(Protocol):
 Item = TypeVar("Item", bound=Ordered)
 
 
-def merge(held: Mapping[str, Item], incoming: Iterable[Item]) -> dict[str, Item]:
+def merge(stored: Mapping[str, Item], incoming: Iterable[Item]) -> dict[str, Item]:
     """The newest summary of every origin: idempotent, commutative and associative."""
-    newest = dict(held)
-    for summary in incoming:
-        known = newest.get(summary.origin)
-        if known is None or summary.order > known.order:
-            newest[summary.origin] = summary
+    newest = dict(stored)
+    for item in incoming:
+        current = newest.get(item.origin)
+        if current is None or item.order > current.order:
+            newest[item.origin] = item
     return newest

@@ -1,4 +1,4 @@
-"""The policies by name, and how parameters written as text become one of them."""
+"""The registry of policies: make one from its name and parameters; write and read a learner's state."""
 
 from dataclasses import fields
 from math import prod
@@ -27,18 +27,18 @@ def parameters(name: str) -> tuple[str, ...]:
 
 
 def make_policy(name: str, **values: Any) -> Policy:
-    """A policy from its name and parameters; text is read as the parameter's own type.
+    """A policy from its name and parameters; a parameter given as text is converted to its own type.
 
     >>> make_policy("netpool", heterogeneity="0.5").heterogeneity
     0.5
     """
-    kind = _policy_type(name)
-    hints = get_type_hints(kind)
-    known = parameters(name)
+    policy_type = _policy_type(name)
+    hints = get_type_hints(policy_type)
+    names = parameters(name)
     for key in values:
-        if key not in known:
-            raise InvalidParameter(f"{name} has no parameter {key!r}; it has {', '.join(known)}")
-    return kind(**{key: _read(key, value, hints[key]) for key, value in values.items()})
+        if key not in names:
+            raise InvalidParameter(f"{name} has no parameter {key!r}: choose from {', '.join(names)}")
+    return policy_type(**{key: _convert(key, value, hints[key]) for key, value in values.items()})
 
 
 def _policy_type(name: str) -> type[Policy]:
@@ -47,7 +47,8 @@ def _policy_type(name: str) -> type[Policy]:
     return POLICIES[name]
 
 
-def _read(key: str, value: Any, hint: Any) -> Any:
+def _convert(key: str, value: Any, hint: Any) -> Any:
+    """Numbers and text that reads as a number become float where the type hint allows one."""
     if not isinstance(value, str):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidParameter(f"{key} must be a number or a word, not {value!r}")
@@ -62,18 +63,20 @@ def _read(key: str, value: Any, hint: Any) -> Any:
 
 
 def dump(learner: Learner) -> bytes:
-    """A learner's state as bytes: its arrays one after another, float64 little-endian."""
+    """A learner's state as bytes: its arrays in the order of their names, float64 little-endian."""
     return b"".join(value.astype("<f8").tobytes() for _, value in sorted(learner.state().items()))
 
 
 def load(learner: Learner, data: bytes) -> None:
-    """Bring a fresh learner of the same policy and shape to the state that `dump` wrote."""
+    """Restore a fresh learner of the same policy and shape from the bytes that `dump` wrote."""
     numbers = np.frombuffer(data, dtype="<f8")
-    expected = {name: value.shape for name, value in sorted(learner.state().items())}
-    if numbers.size != sum(prod(shape) for shape in expected.values()):
-        raise BadSummary(f"{len(data)} bytes are not the state of this learner")
+    shapes = {name: value.shape for name, value in sorted(learner.state().items())}
+    if numbers.size != sum(prod(shape) for shape in shapes.values()):
+        raise BadSummary(
+            f"{len(data)} bytes are not the state of this learner: its policy, arms or features have changed"
+        )
     state, start = {}, 0
-    for name, shape in expected.items():
+    for name, shape in shapes.items():
         state[name] = numbers[start : start + prod(shape)].reshape(shape).copy()
         start += prod(shape)
     learner.restore(state)

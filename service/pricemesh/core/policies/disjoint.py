@@ -1,4 +1,14 @@
-"""Disjoint LinUCB: every city alone. Estimate x'W^-1 b, radius alpha sqrt(x'W^-1 x)."""
+"""Disjoint LinUCB: every city learns from its own data only.
+
+estimate = x'W^-1 b, radius = alpha sqrt(x'W^-1 x), with W = ridge I + sum x x' and b = sum r x per arm.
+
+>>> from pricemesh.core.policies import Shape, make_policy
+>>> learner = make_policy("disjoint", alpha=0.5, ridge=1.0).learner(Shape(arms=2, shared=1, local=0))
+>>> for _ in range(3):
+...     learner.learn([1.0], arm=1, reward=2.0)  # W = 1 + 3, b = 6
+>>> learner.score([1.0])
+Score(estimate=array([0. , 1.5]), radius=array([0.5 , 0.25]))
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,6 +21,8 @@ from pricemesh.core.ucb import Score, score_dense
 
 @dataclass(frozen=True, kw_only=True)
 class Disjoint(RidgeParameters):
+    """The parameters of Disjoint LinUCB."""
+
     name: ClassVar[str] = "disjoint"
 
     def learner(self, shape: Shape) -> "DisjointLearner":
@@ -18,6 +30,8 @@ class Disjoint(RidgeParameters):
 
 
 class DisjointLearner(Learner):
+    """One ridge regression per city and arm; there is nothing to exchange."""
+
     def __init__(self, policy: Disjoint, shape: Shape) -> None:
         super().__init__(shape)
         self.policy = policy

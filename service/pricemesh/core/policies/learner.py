@@ -1,7 +1,7 @@
-"""The verbs every learner has: score a context, learn a reward, summarise, absorb a group's summaries.
+"""The interface of all learners: score a context, learn a reward, summarise, absorb a group's summaries.
 
-A learner holds one city (batch `()`) or many of the same group structure (batch `(..., n)`: any
-leading axes such as seeds and groups, then the n cities of a group). The same code serves both.
+A learner holds one city (batch `()`) or many (batch `(..., n)`: leading axes such as seeds and groups,
+then the n cities of a group). The same code serves both.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from pricemesh.errors import BadSummary, InvalidContext, InvalidParameter
 
 @dataclass(frozen=True)
 class Shape:
-    """How many arms, shared features c and local features s, and which batch of cities."""
+    """The number of arms K, of shared features c and local features s, and the batch of cities."""
 
     arms: int
     shared: int
@@ -30,21 +30,22 @@ class Shape:
     def __post_init__(self) -> None:
         if self.arms < 1 or self.shared < 1 or self.local < 0:
             raise InvalidParameter(
-                "a learner needs at least one arm, one shared feature and no negative number of "
-                f"local ones, not {self.arms}, {self.shared} and {self.local}"
+                "a learner needs at least one arm, at least one shared feature and zero or more local "
+                f"features, not {self.arms}, {self.shared} and {self.local}"
             )
 
     @property
     def dim(self) -> int:
+        """d = c + s."""
         return self.shared + self.local
 
     @property
-    def alone(self) -> bool:
+    def is_one_city(self) -> bool:
         return self.batch == ()
 
 
 class Learner:
-    """What all learners have in common: the checks, and where a city's chosen arm lies in the arrays."""
+    """The checks and the indexing that all learners share; a subclass implements one policy."""
 
     fields: ClassVar[tuple[Field, ...]] = ()
 
@@ -52,119 +53,122 @@ class Learner:
         self.shape = shape
         self.layout = Layout(shape.arms, shape.shared, self.fields)
         self._context_shape = (*shape.batch, shape.dim)
-        # How much each city of the group counts since the last absorb, and who they are: (..., K, J)
-        # where all receivers weigh alike, else (..., K, I, J), receiver first.
+        # The weight of each city of the group at the last absorb, in the order of `origins`: (..., K, J)
+        # if all receivers use the same weights, else (..., K, I, J), receiver first.
         self.weights: Array = np.ones((*shape.batch[:-1], shape.arms, 1))
         self.origins: tuple[str, ...] | None = None
         self.attribution = Attribution()
         self._rows: Index = tuple(np.indices(shape.batch, sparse=True)) if shape.batch else ()
-        # Where in a group's summaries this learner's cities stand: first, or all of them.
-        self._receivers = slice(0, 1) if shape.alone else slice(None)
+        # Which of a group's summaries are this learner's own: the first, or in a batch all of them.
+        self._receivers = slice(0, 1) if shape.is_one_city else slice(None)
 
     def score(self, x: Any) -> Score:
-        """Every arm's estimate and radius for the context x (..., d). A learner of one city also takes
-        several contexts at once, (m, d), and gives (m, K)."""
+        """Every arm's estimate and radius (..., K) for the context x (..., d). A learner of one city also
+        accepts several contexts (m, d) and returns (m, K)."""
         return self._score(checked_context(x, self._context_shape))
 
     def score_alone(self, x: Any) -> Score:
-        """The same by own data alone, as if no peer had told anything. Where own parameters hold what peers
-        told (`mixes`), it cannot be taken out again, and only the radius is the city's own."""
+        """The score from own data only, without the peers. If `mixes_peers`, own and peers' estimates cannot
+        be separated, and only the radius is without the peers."""
         return self._score_alone(checked_context(x, self._context_shape))
 
     def learn(self, x: Any, arm: Any, reward: Any) -> None:
-        """Take in the reward of `arm` for the context x, in every city of the batch."""
+        """Learn the reward of `arm` for the context x, in every city of the batch."""
         batch = self.shape.batch
-        checked = checked_context(x, self._context_shape)
-        if checked.shape != self._context_shape:
-            raise InvalidContext("one context is learned at a time")
+        context = checked_context(x, self._context_shape)
+        if context.shape != self._context_shape:
+            raise InvalidContext("learn takes one context at a time")
         value = checked_reward(reward, batch)
         at = (*self._rows, checked_arm(arm, self.shape.arms, batch))
-        self._learn(at, checked, value)
+        self._learn(at, context, value)
 
     def summarise(self) -> Parts:
-        """What peers need to know: arrays that start with (..., K), named as in `fields`. They may be the
-        learner's own, as they are now; `numbers` is a copy."""
+        """The parts of this city's summary, named as in `fields`: arrays that start with (..., K). They may
+        be views of the learner's arrays; `numbers` returns a copy."""
         return {}
 
     def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
-        """Take in the newest summaries of the whole group, stacked before the arms: (..., J, K, ...).
+        """Use the newest summaries of the whole group, stacked before the arms: (..., J, K, ...).
 
-        A learner of one city finds its own summary first and its peers' after it; `origins` names
-        them, so that peers may come and go. A batch is itself the group.
+        For a learner of one city its own summary comes first, then its peers'; `origins` names them,
+        so that peers may join and leave. A batch is itself the group.
         """
         self.adopt(self.fold(group, origins))
 
     def fold(self, group: Parts, origins: tuple[str, ...] | None = None, *, again: bool = False) -> Any:
-        """The work of `absorb` that leaves the learner as it is: it may be done elsewhere meanwhile.
-        `again`, after a restart: peers count as they did, and nothing moves."""
+        """The costly part of `absorb`, which does not change the learner, so that another thread may run it.
+        `again` is for a restart: the weights stay as they were and do not take a step."""
 
-    def adopt(self, folded: Any) -> None:
-        """Let what was folded count, beside all own learning until now."""
+    def adopt(self, fold: Any) -> None:
+        """Use the result of `fold` from now on, together with all that the city has learned since."""
 
-    def parts(self, x: Array, arms: Ints) -> tuple[Array, Array]:
-        """For m contexts (m, d) and the arms chosen, each peer's part of the estimate and of the radius,
-        (m, J) each, J as in `told`; what is left of either is the city's own part."""
+    def contributions(self, x: Array, arms: Ints) -> tuple[Array, Array]:
+        """Each peer's share of the estimate and of the radius, (m, J) each, for m contexts (m, d) and the
+        arms chosen (m,); J as in `attribution.origins`. The remainder is the city's own share."""
         estimate = np.zeros((len(x), len(self.attribution.origins)))
         radius = np.zeros_like(estimate)
         if self.attribution.origins:
             for arm, rows in by_arm(arms):
-                estimate[rows], radius[rows] = self._parts(x[rows], arm)
+                estimate[rows], radius[rows] = self._contributions(x[rows], arm)
         return estimate, radius
 
-    def check(self, parts: Parts, version: int, longest_square: float, largest_reward: float) -> None:
-        """Refuse a peer's summary that no honest city could have made: shared contexts there have at most
-        the squared length `longest_square`, rewards at most the size `largest_reward`."""
+    def check(self, parts: Parts, version: int, max_square: float, max_reward: float) -> None:
+        """Raise BadSummary unless an honest city could have sent `parts`: the squared length of its shared
+        contexts is at most `max_square`, the size of its rewards at most `max_reward`."""
         counts = parts["count"]
-        refuse_if(not (counts >= 0).all() or (counts != np.round(counts)).any(), "counts are whole numbers")
-        self._check(parts, version, longest_square, largest_reward)
+        refuse_if(
+            not (counts >= 0).all() or (counts != np.round(counts)).any(),
+            "its counts are not all whole numbers of zero or more",
+        )
+        self._check(parts, version, max_square, max_reward)
 
     def weights_of(self, origin: str) -> list[float]:
-        """How much this city's peer counted at the last absorb, by arm; nothing if it was not there."""
+        """The peer's weight per arm at the last absorb; empty if it was not part of it."""
         if self.origins is None or origin not in self.origins:
             return []
-        of_one: list[float] = self.weights[..., self.origins.index(origin)].ravel().tolist()
-        return of_one
+        per_arm: list[float] = self.weights[..., self.origins.index(origin)].ravel().tolist()
+        return per_arm
 
     def shares(self) -> dict[str, float]:
-        """Of all that this one city goes by on the shared part, each peer's share, over all arms."""
+        """Each peer's share of the evidence that this city uses for the shared part, over all arms."""
         return {}
 
     def memory(self) -> dict[str, Array]:
-        """What ticks have changed that no later tick brings back."""
+        """State that depends on the history of absorbs, so that the current summaries do not determine it."""
         return {}
 
     def recall(self, origins: tuple[str, ...], memory: dict[str, Array]) -> None:
-        """Go on from a `memory`, kept when the group was `origins`."""
+        """Restore a `memory` that was stored when the group was `origins`."""
 
     @property
-    def mixes(self) -> bool:
-        """Whether absorbing changes what this city itself tells."""
+    def mixes_peers(self) -> bool:
+        """Whether absorbing changes this city's own summary."""
         return False
 
     def state(self) -> dict[str, Array]:
-        """What must be kept for this learner to go on after a restart: own learning, not the peers'."""
+        """The arrays to store for a restart; the peers' summaries are not part of them."""
         raise NotImplementedError
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Go on from a `state`; peers count again with the next absorb."""
+        """Restore a `state`; the peers count again from the next absorb."""
         raise NotImplementedError
 
     def numbers(self) -> Array:
-        """The summary as it travels: (..., layout.size)."""
+        """The summary as packed numbers, (..., layout.size)."""
         return self.layout.pack(self.summarise())
 
-    def absorb_summaries(self, city: str, held: Mapping[str, Summary], *, again: bool = False) -> None:
-        """Absorb the newest summaries that this one city holds; its own comes from the learner itself.
-        The order in which they arrived leaves no trace."""
-        self.adopt(self.fold(*self.stack_summaries(city, held), again=again))
+    def absorb_summaries(self, city: str, summaries: Mapping[str, Summary], *, again: bool = False) -> None:
+        """Absorb the newest summary of every peer of this one city; its own comes from the learner.
+        The result does not depend on the order of `summaries`."""
+        self.adopt(self.fold(*self.stack_summaries(city, summaries), again=again))
 
-    def stack_summaries(self, city: str, held: Mapping[str, Summary]) -> tuple[Parts, tuple[str, ...]]:
-        """Own summary and the peers', stacked, and whose they are; nothing in them is the learner's own."""
-        peers = [held[origin] for origin in sorted(held) if origin != city]
+    def stack_summaries(self, city: str, summaries: Mapping[str, Summary]) -> tuple[Parts, tuple[str, ...]]:
+        """The own summary and the peers', stacked, and their origins; all arrays are copies."""
+        peers = [summaries[origin] for origin in sorted(summaries) if origin != city]
         for peer in peers:
             if peer.numbers.size != self.layout.size:
                 raise BadSummary(
-                    f"{peer.origin} sent {peer.numbers.size} numbers, a summary here has {self.layout.size}"
+                    f"{peer.origin} sent {peer.numbers.size} numbers; a summary must have {self.layout.size}"
                 )
             if not np.isfinite(peer.numbers).all():
                 raise BadSummary(f"{peer.origin} sent numbers that are not finite")
@@ -180,44 +184,46 @@ class Learner:
     def _learn(self, at: Index, x: Array, reward: Array) -> None:
         raise NotImplementedError
 
-    def _parts(self, x: Array, arm: int) -> tuple[Array, Array]:
+    def _contributions(self, x: Array, arm: int) -> tuple[Array, Array]:
         raise NotImplementedError
 
-    def _check(self, parts: Parts, version: int, longest_square: float, largest_reward: float) -> None:
+    def _check(self, parts: Parts, version: int, max_square: float, max_reward: float) -> None:
         raise NotImplementedError
 
-    def _per_city(self, folded: Array) -> Array:
-        """(..., I, K, ...) of the receivers as this learner's own batch: (..., K, ...)."""
-        return folded[0] if self.shape.alone else folded
+    def _per_city(self, values: Array) -> Array:
+        """From (..., I, K, ...), receivers first, to the axes of this learner's arrays, (..., K, ...)."""
+        return values[0] if self.shape.is_one_city else values
 
 
-def refuse_if(wrong: object, said: str) -> None:
-    if wrong:
-        raise BadSummary(said)
+def refuse_if(faulty: object, reason: str) -> None:
+    if faulty:
+        raise BadSummary(reason)
 
 
-def refuse_beyond(size: Array, most: Array, said: str) -> None:
-    refuse_if(not (size <= most * (1 + 1e-9) + 1e-9).all(), said)
+def refuse_beyond(values: Array, limit: Array, reason: str) -> None:
+    """Raise BadSummary if a value is above its limit, apart from rounding."""
+    refuse_if(not (values <= limit * (1 + 1e-9) + 1e-9).all(), reason)
 
 
-def refuse_infinite(*folded: Array) -> None:
-    """Of numbers that are each within bounds, a sum can still overflow."""
-    refuse_if(not all(np.isfinite(part).all() for part in folded), "peers' numbers overflow when added up")
+def refuse_infinite(*sums: Array) -> None:
+    """Raise BadSummary if a sum over peers overflowed, although each term was within bounds."""
+    refuse_if(not all(np.isfinite(values).all() for values in sums), "peers' numbers overflow when added up")
 
 
-def largest(vectors: Array) -> Array:
+def max_abs(vectors: Array) -> Array:
+    """The largest absolute value of each vector, (...,) of (..., c)."""
     sizes: Array = np.abs(vectors).max(axis=-1)
     return sizes
 
 
-def spectrum_of(matrices: Array) -> Array:
-    """Eigenvalues in ascending order."""
+def eigenvalues(matrices: Array) -> Array:
+    """The eigenvalues of symmetric matrices in ascending order."""
     values: Array = np.linalg.eigvalsh(matrices)  # type: ignore[assignment]
     return values
 
 
 class Policy(Protocol):
-    """A policy is its parameters, checked; it makes learners."""
+    """The checked parameters of a learner; `learner` builds one."""
 
     name: ClassVar[str]
 
@@ -229,7 +235,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RidgeParameters:
-    """Exploration and regularisation, which all ridge policies have."""
+    """The parameters of all ridge policies: exploration (`alpha`) and regularisation (`ridge`)."""
 
     alpha: float = 0.7
     ridge: float = 1.0

@@ -2,7 +2,19 @@
 
 estimate = x_c' sum_j omega_ji theta_j,c + x_s' theta_i,s;
 radius^2 = alpha^2 (sum_j omega_ji^2 x_c' V_j x_c + x_s' U_i x_s).
-`split` marginal: V, U are blocks of W^-1; block: inverses of the blocks W_cc and W_ss, as printed.
+`split` marginal: V, U are blocks of W^-1; block: inverses of the blocks W_cc and W_ss, as in the paper.
+
+>>> from pricemesh.core.policies import Shape, make_policy
+>>> from pricemesh.core.summary import Summary
+>>> policy = make_policy("netlinucb", combine="counts", rho=0.0)  # omega_ji is city j's share of counts + 1
+>>> lisbon, porto = (policy.learner(Shape(arms=1, shared=1, local=0)) for _ in range(2))
+>>> for _ in range(3):
+...     porto.learn([1.0], arm=0, reward=2.0)  # theta = 6 / (1 + 3) = 1.5
+>>> lisbon.absorb_summaries("lisbon", {"porto": Summary.of("porto", 1, 3, bytes(16), porto.numbers())})
+>>> lisbon.weights_of("porto")  # (3 + 1) / (3 + 1 + 1)
+[0.8]
+>>> round(float(lisbon.score([1.0]).estimate[0]), 3)  # 0.8 * 1.5
+1.2
 """
 
 from dataclasses import dataclass
@@ -14,12 +26,12 @@ from pricemesh.core.arrays import Array, one_of
 from pricemesh.core.policies.learner import (
     RidgeParameters,
     Shape,
-    largest,
+    eigenvalues,
+    max_abs,
     refuse_beyond,
     refuse_if,
-    spectrum_of,
 )
-from pricemesh.core.policies.weighted import Folded, WeightedLearner, WeightedParameters
+from pricemesh.core.policies.weighted import WeightedFold, WeightedLearner, WeightedParameters
 from pricemesh.core.ridge import Index, Ridge
 from pricemesh.core.summary import Field, Parts
 from pricemesh.core.ucb import Score, score_dense
@@ -27,6 +39,8 @@ from pricemesh.core.ucb import Score, score_dense
 
 @dataclass(frozen=True, kw_only=True)
 class NetLinUcb(RidgeParameters, WeightedParameters):
+    """The parameters of NetLinUCB."""
+
     name: ClassVar[str] = "netlinucb"
     split: Literal["marginal", "block"] = "marginal"
 
@@ -40,6 +54,8 @@ class NetLinUcb(RidgeParameters, WeightedParameters):
 
 
 class NetLinUcbLearner(WeightedLearner):
+    """`own` is the city's regression; `theta` and `covariance`, by which it scores, include the peers."""
+
     fields = (
         Field("theta", 1),
         Field("covariance", 2),
@@ -51,29 +67,29 @@ class NetLinUcbLearner(WeightedLearner):
         super().__init__(policy, shape, (shape.shared, shape.shared))
         self.policy = policy
         dims = (shape.dim,) if policy.split == "marginal" else (shape.shared, shape.local)
-        # One regression on the whole context, or one on its shared and one on its local part.
+        # One regression on all features, or one on the shared and one on the local features.
         self.own = [Ridge.fresh(shape.batch, shape.arms, dim, policy.ridge) for dim in dims]
         self.theta = np.zeros((*shape.batch, shape.arms, shape.dim))
         self.covariance = np.zeros((*shape.batch, shape.arms, shape.dim, shape.dim))
-        self._believe((...,))
+        self._refresh((...,))
 
     def state(self) -> dict[str, Array]:
-        parts = {"context": self.context}
+        arrays = {"context": self.context}
         for place, ridge in enumerate(self.own):
-            parts |= {f"{name}{place}": value for name, value in ridge.state().items()}
-        return parts
+            arrays |= {f"{name}{place}": value for name, value in ridge.state().items()}
+        return arrays
 
     def restore(self, state: dict[str, Array]) -> None:
         self.context = state["context"]
         for place, ridge in enumerate(self.own):
             ridge.restore({name: state[f"{name}{place}"] for name in ridge.state()})
-        self._believe((...,))
+        self._refresh((...,))
 
     def _score(self, x: Array) -> Score:
         return score_dense(self.theta, self.covariance, x, self.policy.alpha)
 
     def _score_alone(self, x: Array) -> Score:
-        return score_dense(*self._belief((...,), 1.0, 0.0, 0.0), x, self.policy.alpha)
+        return score_dense(*self._combine((...,), 1.0, 0.0, 0.0), x, self.policy.alpha)
 
     def _learn(self, at: Index, x: Array, reward: Array) -> None:
         start = 0
@@ -81,8 +97,8 @@ class NetLinUcbLearner(WeightedLearner):
             end = start + ridge.theta.shape[-1]
             ridge.learn(at, x[..., start:end], reward)
             start = end
-        self._remember(x)
-        self._believe(at)
+        self._update_mean_context(x)
+        self._refresh(at)
 
     def summarise(self) -> Parts:
         c, shared = self.shape.shared, self.own[0]
@@ -93,47 +109,51 @@ class NetLinUcbLearner(WeightedLearner):
             "context": self.context,
         }
 
-    def adopt(self, folded: Folded) -> None:
-        super().adopt(folded)
-        self._believe((...,))
+    def adopt(self, fold: WeightedFold) -> None:
+        super().adopt(fold)
+        self._refresh((...,))
 
-    def _told_by(self, group: Parts) -> tuple[Array, Array]:
+    def _shared_moments(self, group: Parts) -> tuple[Array, Array]:
         return group["theta"], group["covariance"]
 
-    def _parts(self, x: Array, arm: int) -> tuple[Array, Array]:
+    def _contributions(self, x: Array, arm: int) -> tuple[Array, Array]:
         variance = np.vecdot(x @ self.covariance[arm], x)
-        return self._parts_by(x, arm, self.policy.alpha, self.policy.alpha * np.sqrt(variance))
+        radius = self.policy.alpha * np.sqrt(variance)
+        return self._weighted_contributions(x, arm, self.policy.alpha, radius)
 
-    def _check(self, parts: Parts, version: int, longest_square: float, largest_reward: float) -> None:
+    def _check(self, parts: Parts, version: int, max_square: float, max_reward: float) -> None:
         counts = parts["count"]
-        refuse_if(counts.sum() != version, f"counts add up to {counts.sum():g}, its version is {version}")
-        values = spectrum_of(parts["covariance"])
-        least = 1.0 / (self.policy.ridge + counts * longest_square)
+        refuse_if(counts.sum() != version, f"its counts add up to {counts.sum():g}, its version is {version}")
+        values = eigenvalues(parts["covariance"])
+        lower = 1.0 / (self.policy.ridge + counts * max_square)
         slack = 1e-9 / self.policy.ridge
-        refuse_if((values[..., 0] < least - slack).any(), "surer than its counts allow, or not positive")
-        refuse_if((values[..., -1] > 1.0 / self.policy.ridge + slack).any(), "less sure than before any data")
+        refuse_if((values[..., 0] < lower - slack).any(), "a covariance is smaller than its counts allow")
+        refuse_if(
+            (values[..., -1] > 1.0 / self.policy.ridge + slack).any(),
+            "a covariance is larger than before any data",
+        )
         # theta = V X'r, and V X' has singular values s / (s^2 + ridge) of at most 1 / (2 sqrt ridge).
-        reach = np.sqrt(counts) * largest_reward / (2.0 * np.sqrt(self.policy.ridge))
-        refuse_beyond(largest(parts["theta"]), reach, "an estimate beyond what rewards allow")
-        self._check_context(parts, longest_square)
+        limit = np.sqrt(counts) * max_reward / (2.0 * np.sqrt(self.policy.ridge))
+        refuse_beyond(max_abs(parts["theta"]), limit, "an estimate is larger than the rewards allow")
+        self._check_context(parts, max_square)
 
-    def _believe(self, at: Index) -> None:
-        """Own estimate and covariance plus the peers' share, for the arms that `at` picks."""
-        self.theta[at], self.covariance[at] = self._belief(
+    def _refresh(self, at: Index) -> None:
+        """Recompute `theta` and `covariance` of the arms that `at` selects."""
+        self.theta[at], self.covariance[at] = self._combine(
             at, self._own_weight[at], self._peers_theta[at], self._peers_variance[at]
         )
 
-    def _belief(
-        self, at: Index, weight: Array | float, told: Array | float, variance: Array | float
+    def _combine(
+        self, at: Index, weight: Array | float, peers_theta: Array | float, peers_variance: Array | float
     ) -> tuple[Array, Array]:
-        """Own theta and covariance, the shared part weighted and what peers told added to it."""
+        """Own theta and covariance; in the shared part, weighted and with the sums over peers added."""
         c, shared, local = self.shape.shared, self.own[0], self.own[-1]
-        first = c if len(self.own) == 1 else 0  # where the local part starts in its regression
+        first = c if len(self.own) == 1 else 0  # where the local features start in their regression
         weight = np.asarray(weight)
         theta, covariance = self.theta[at].copy(), self.covariance[at].copy()
-        theta[..., :c] = told + weight[..., None] * shared.theta[at][..., :c]
+        theta[..., :c] = peers_theta + weight[..., None] * shared.theta[at][..., :c]
         theta[..., c:] = local.theta[at][..., first:]
-        own = (weight * weight)[..., None, None] * shared.inverse[at][..., :c, :c]
-        covariance[..., :c, :c] = variance + own
+        own_variance = (weight * weight)[..., None, None] * shared.inverse[at][..., :c, :c]
+        covariance[..., :c, :c] = peers_variance + own_variance
         covariance[..., c:, c:] = local.inverse[at][..., first:, first:]
         return theta, covariance

@@ -1,8 +1,18 @@
-"""NetPool, ours: cities exchange information matrices and pool them as far as the cities are alike.
+"""NetPool (not in the paper): cities exchange information matrices and pool them as far as they agree.
 
 F = W_i with L added to its cc-block, f = b_i with e added to its c-part (L, e from `pooling`);
-estimate x'F^-1 f, radius alpha sqrt(x'F^-1 x). With heterogeneity 0 and trust equal it is exactly the
-central server (Shared LinUCB) without any raw data leaving a city.
+estimate = x'F^-1 f, radius = alpha sqrt(x'F^-1 x). With heterogeneity 0 and trust equal it equals the
+central server (Shared LinUCB), while all raw data stay in their city.
+
+>>> from pricemesh.core.policies import Shape, make_policy
+>>> from pricemesh.core.summary import Summary
+>>> policy = make_policy("netpool", heterogeneity=0.0, trust="equal")
+>>> lisbon, porto = (policy.learner(Shape(arms=1, shared=1, local=0)) for _ in range(2))
+>>> lisbon.learn([1.0], arm=0, reward=1.0)  # W = 1 + 1, b = 1
+>>> porto.learn([1.0], arm=0, reward=5.0)  # Lambda = 1, h = 5
+>>> lisbon.absorb_summaries("lisbon", {"porto": Summary.of("porto", 1, 1, bytes(16), porto.numbers())})
+>>> round(float(lisbon.score([1.0]).estimate[0]), 9)  # (1 + 5) / (2 + 1)
+2.0
 """
 
 from dataclasses import dataclass
@@ -16,20 +26,22 @@ from pricemesh.core.policies.learner import (
     Learner,
     RidgeParameters,
     Shape,
-    largest,
+    eigenvalues,
+    max_abs,
     refuse_beyond,
     refuse_if,
     refuse_infinite,
-    spectrum_of,
 )
-from pricemesh.core.pooling import Evidence, Pooled, pool
-from pricemesh.core.ridge import Index, Ridge, Tallies, outer
+from pricemesh.core.pooling import Evidence, Pool, pool
+from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, outer
 from pricemesh.core.summary import Field, Parts
 from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetPool(RidgeParameters):
+    """The parameters of NetPool."""
+
     name: ClassVar[str] = "netpool"
     heterogeneity: float | Literal["auto"] = "auto"
     trust: Literal["robust", "equal"] = "robust"
@@ -46,14 +58,18 @@ class NetPool(RidgeParameters):
         return NetPoolLearner(self, shape)
 
 
-class Folded(NamedTuple):
-    pooled: Pooled
+class PoolFold(NamedTuple):
+    """The result of one fold: the pool, and each peer's term of it."""
+
+    pool: Pool
     origins: tuple[str, ...] | None
     attribution: Attribution
     shrink: Array | None  # (I + t A)^-1 (K, c, c)
 
 
 class NetPoolLearner(Learner):
+    """`own` are the statistics of the city's data; `pooled`, by which it scores, includes the peers."""
+
     fields = (
         Field("information", 2),
         Field("response", 1),
@@ -64,8 +80,7 @@ class NetPoolLearner(Learner):
     def __init__(self, policy: NetPool, shape: Shape) -> None:
         super().__init__(shape)
         self.policy = policy
-        self.own = Tallies.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
-        # The same regression started from what the peers know.
+        self.own = RidgeStatistics.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         self.pooled = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         self.heterogeneity = np.zeros((*shape.batch[:-1], shape.arms))
         self._shrink: Array | None = None
@@ -75,7 +90,7 @@ class NetPoolLearner(Learner):
 
     def restore(self, state: dict[str, Array]) -> None:
         self.own.restore(state)
-        self._pool(0.0, 0.0)
+        self._add_peers(0.0, 0.0)
 
     def _score(self, x: Array) -> Score:
         return score_dense(self.pooled.theta, self.pooled.inverse, x, self.policy.alpha)
@@ -90,24 +105,24 @@ class NetPoolLearner(Learner):
         self.pooled.learn(at, x, reward, square)
 
     def summarise(self) -> Parts:
-        """The own data's information on the shared part once the local part is integrated out."""
+        """The information of the city's data on the shared part, with the local part integrated out."""
         c, own, ridge = self.shape.shared, self.own, self.policy.ridge
         p = own.gram[..., :c, :c] - ridge * np.eye(c)
         q, r = own.gram[..., :c, c:], own.gram[..., c:, c:]
-        towards = np.concatenate([q.swapaxes(-1, -2), own.response[..., c:, None]], axis=-1)
-        explained = np.matmul(q, np.linalg.solve(r, towards))
-        information = p - explained[..., :-1]
+        right_side = np.concatenate([q.swapaxes(-1, -2), own.response[..., c:, None]], axis=-1)
+        local_part = np.matmul(q, np.linalg.solve(r, right_side))
+        information = p - local_part[..., :-1]
         return {
             "information": (information + information.swapaxes(-1, -2)) / 2.0,
-            "response": own.response[..., :c] - explained[..., -1],
+            "response": own.response[..., :c] - local_part[..., -1],
             "count": own.count,
             "noise": own.noise(ridge),
         }
 
-    def fold(self, group: Parts, origins: tuple[str, ...] | None = None, *, again: bool = False) -> Folded:
-        del again  # nothing moves in any case: all follows from what the group tells
+    def fold(self, group: Parts, origins: tuple[str, ...] | None = None, *, again: bool = False) -> PoolFold:
+        del again  # the summaries alone determine the result
         policy = self.policy
-        pooled = pool(
+        result = pool(
             Evidence(group["information"], group["response"], group["noise"]),
             self._receivers,
             ridge=policy.ridge,
@@ -115,61 +130,59 @@ class NetPoolLearner(Learner):
             robust=policy.trust == "robust",
         )
         if origins is None or len(origins) == 1:
-            return Folded(pooled, origins, Attribution(), None)
-        information, response = pooled.each_information[1:], pooled.each_response[1:]
-        spread = pooled.heterogeneity[:, None, None] * information.sum(axis=0)
+            return PoolFold(result, origins, Attribution(), None)
+        information, response = result.city_information[1:], result.city_response[1:]
+        spread = result.heterogeneity[:, None, None] * information.sum(axis=0)
         shrink: Array = np.linalg.inv(np.eye(self.shape.shared) + spread)
-        return Folded(
-            pooled, origins, Attribution.by(origins[1:], response, information, pooled.trust[1:]), shrink
-        )
+        attribution = Attribution.of_peers(origins[1:], response, information, result.trust[1:])
+        return PoolFold(result, origins, attribution, shrink)
 
-    def adopt(self, folded: Folded) -> None:
-        pooled = folded.pooled
-        refuse_infinite(pooled.information, pooled.response)
-        self._pool(self._per_city(pooled.information), self._per_city(pooled.response))
-        self.heterogeneity = pooled.heterogeneity
-        self.origins, self.attribution, self._shrink = folded.origins, folded.attribution, folded.shrink
-        self.weights = pooled.trust.swapaxes(-1, -2)
+    def adopt(self, fold: PoolFold) -> None:
+        result = fold.pool
+        refuse_infinite(result.information, result.response)
+        self._add_peers(self._per_city(result.information), self._per_city(result.response))
+        self.heterogeneity = result.heterogeneity
+        self.origins, self.attribution, self._shrink = fold.origins, fold.attribution, fold.shrink
+        self.weights = result.trust.swapaxes(-1, -2)
 
     def shares(self) -> dict[str, float]:
-        """By the trace of the information, Lambda of the city itself and each peer's part of L."""
-        if self.attribution.mass is None or self._shrink is None:
+        """Each peer's share of tr Lambda_i + tr L, the information of the city itself and of its peers."""
+        if self.attribution.matrices is None or self._shrink is None:
             return {}
-        told = np.trace(np.matmul(self._shrink, self.attribution.mass), axis1=-2, axis2=-1).sum(
-            axis=-1
-        )  # (J,)
+        per_arm = np.trace(np.matmul(self._shrink, self.attribution.matrices), axis1=-2, axis2=-1)
+        peers = per_arm.sum(axis=-1)  # (J,)
         own = np.trace(self.summarise()["information"], axis1=-2, axis2=-1).sum()
-        total = max(float(own + told.sum()), 1e-300)
-        return dict(zip(self.attribution.origins, (told / total).tolist(), strict=True))
+        total = max(float(own + peers.sum()), 1e-300)
+        return dict(zip(self.attribution.origins, (peers / total).tolist(), strict=True))
 
-    def _parts(self, x: Array, arm: int) -> tuple[Array, Array]:
-        """Estimate z'f and squared radius alpha^2 z'F z, z = F^-1 x: the peers' e and L are in f and F."""
+    def _contributions(self, x: Array, arm: int) -> tuple[Array, Array]:
+        """With z = F^-1 x: estimate = z'f, radius^2 = alpha^2 z'F z; f contains the peers' e, F their L."""
         z = x @ self.pooled.inverse[arm]
         right = z[:, : self.shape.shared]
         assert self._shrink is not None
-        estimate, squared = self.attribution.parts(arm, right @ self._shrink[arm], right)
+        estimate, squared = self.attribution.contributions(arm, right @ self._shrink[arm], right)
         radius = np.sqrt(np.maximum(np.vecdot(x, z), 1e-300))
         return estimate, self.policy.alpha * squared / radius[:, None]
 
-    def _check(self, parts: Parts, version: int, longest_square: float, largest_reward: float) -> None:
+    def _check(self, parts: Parts, version: int, max_square: float, max_reward: float) -> None:
         counts, information = parts["count"], parts["information"]
-        refuse_if(counts.sum() != version, f"counts add up to {counts.sum():g}, its version is {version}")
-        refuse_if((parts["noise"] < 0).any(), "noise is negative")
-        most_noise = np.full_like(counts, largest_reward**2)
-        refuse_beyond(parts["noise"], most_noise, "more noise than rewards allow")
-        # |h| = |X'M r| with M a projection, or less.
-        reach = counts * largest_reward * np.sqrt(longest_square)
-        refuse_beyond(largest(parts["response"]), reach, "a response beyond what rewards allow")
-        values = spectrum_of(information)
-        most = counts * longest_square
-        slack = 1e-9 * np.maximum(most, 1.0)
+        refuse_if(counts.sum() != version, f"its counts add up to {counts.sum():g}, its version is {version}")
+        refuse_if((parts["noise"] < 0).any(), "a noise variance is negative")
+        max_noise = np.full_like(counts, max_reward**2)
+        refuse_beyond(parts["noise"], max_noise, "a noise variance is larger than the rewards allow")
+        # h = X'M r, and the eigenvalues of M lie in [0, 1].
+        max_response = counts * max_reward * np.sqrt(max_square)
+        refuse_beyond(max_abs(parts["response"]), max_response, "a response is larger than the rewards allow")
+        values = eigenvalues(information)
+        max_trace = counts * max_square
+        slack = 1e-9 * np.maximum(max_trace, 1.0)
         refuse_if((values[..., 0] < -slack).any(), "an information matrix is not positive semi-definite")
-        refuse_if((values.sum(axis=-1) > most + slack).any(), "more information than its counts can hold")
+        refuse_if((values.sum(axis=-1) > max_trace + slack).any(), "more information than its counts allow")
 
-    def _pool(self, information: Array | float, response: Array | float) -> None:
-        """Own tallies with what the peers tell of the shared part added."""
+    def _add_peers(self, information: Array | float, response: Array | float) -> None:
+        """Set `pooled` to the own statistics plus the peers' L and e."""
         c = self.shape.shared
-        sums = {name: value.copy() for name, value in self.own.state().items()}
-        sums["gram"][..., :c, :c] += information
-        sums["response"][..., :c] += response
-        self.pooled = Ridge(**sums)
+        arrays = {name: value.copy() for name, value in self.own.state().items()}
+        arrays["gram"][..., :c, :c] += information
+        arrays["response"][..., :c] += response
+        self.pooled = Ridge(**arrays)

@@ -1,7 +1,15 @@
-"""Net-SGD-UCB (paper, Definition 2): gradient steps at home, shared parameters mixed at every tick.
+"""Net-SGD-UCB (paper, Definition 2): gradient steps in each city, shared parameters mixed at every absorb.
 
-Mixing replaces theta_c by sum_j omega_ji theta_j,c. radius^2 = alpha^2 (sum_j omega_ji^2
-x_c' G_j,c^-1 x_c + x_s' G_i,s^-1 x_s) with diagonal G: a decision costs O(K (c + s)).
+An absorb replaces theta_c by sum_j omega_ji theta_j,c; estimate = x'theta,
+radius^2 = alpha^2 (sum_j omega_ji^2 x_c' G_j,c^-1 x_c + x_s' G_i,s^-1 x_s).
+G is diagonal, so a decision costs O(K (c + s)).
+
+>>> from pricemesh.core.policies import Shape, make_policy
+>>> learner = make_policy("netsgducb", alpha=1.0, mu=0.5, eta=0.5).learner(Shape(arms=2, shared=1, local=0))
+>>> learner.learn([1.0], arm=1, reward=2.0)  # g = -2, v = -1, theta = 0.5; G = 1 + 4
+>>> score = learner.score([1.0])
+>>> score.estimate.tolist(), (score.radius**-2).round(9).tolist()
+([0.0, 0.5], [1.0, 5.0])
 """
 
 from dataclasses import dataclass
@@ -10,19 +18,21 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pricemesh.core.arrays import Array, fraction, one_of, positive
-from pricemesh.core.policies.learner import Shape, largest, refuse_beyond, refuse_if
-from pricemesh.core.policies.weighted import Folded, WeightedLearner, WeightedParameters
+from pricemesh.core.policies.learner import Shape, max_abs, refuse_beyond, refuse_if
+from pricemesh.core.policies.weighted import WeightedFold, WeightedLearner, WeightedParameters
 from pricemesh.core.ridge import Index
 from pricemesh.core.sgd import Sgd
 from pricemesh.core.summary import Field, Parts
 from pricemesh.core.ucb import Score, score_diagonal
 
-# Steps of gradient descent overshoot; this far beyond the largest reward no honest city's parameters lie.
-BEYOND_REWARDS = 1000.0
+# Gradient steps can overshoot, but no honest city's parameters exceed this multiple of the largest reward.
+MAX_THETA_PER_REWARD = 1000.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetSgdUcb(WeightedParameters):
+    """The parameters of Net-SGD-UCB."""
+
     name: ClassVar[str] = "netsgducb"
     alpha: float = 0.5
     mu: float = 0.5
@@ -43,6 +53,8 @@ class NetSgdUcb(WeightedParameters):
 
 
 class NetSgdUcbLearner(WeightedLearner):
+    """`own` is the city's state; its theta_c includes the peers, and so do the `variances` it scores by."""
+
     fields = (
         Field("theta", 1),
         Field("accumulator", 1),
@@ -71,7 +83,7 @@ class NetSgdUcbLearner(WeightedLearner):
         own.theta, own.momentum = state["theta"], state["momentum"]
         own.accumulator, own.count = state["accumulator"], state["count"]
         self.context = state["context"]
-        self._believe((...,))
+        self._refresh((...,))
 
     def _score(self, x: Array) -> Score:
         return score_diagonal(self.own.theta, self.variances, x, self.policy.alpha)
@@ -83,8 +95,8 @@ class NetSgdUcbLearner(WeightedLearner):
         policy = self.policy
         gamma = policy.gamma if policy.accumulator == "ema" else None
         self.own.learn(at, x, reward, mu=policy.mu, eta=policy.eta, gamma=gamma)
-        self._remember(x)
-        self._believe(at)
+        self._update_mean_context(x)
+        self._refresh(at)
 
     def summarise(self) -> Parts:
         c = self.shape.shared
@@ -96,38 +108,39 @@ class NetSgdUcbLearner(WeightedLearner):
         }
 
     @property
-    def mixes(self) -> bool:
+    def mixes_peers(self) -> bool:
         return True
 
-    def _told_by(self, group: Parts) -> tuple[Array, Array]:
+    def _shared_moments(self, group: Parts) -> tuple[Array, Array]:
         return group["theta"], 1.0 / group["accumulator"]
 
-    def adopt(self, folded: Folded) -> None:
-        super().adopt(folded)
-        if not folded.again:
-            mixed = self.own.theta[..., : self.shape.shared]
-            mixed *= self._own_weight[..., None]
-            mixed += self._peers_theta
-        self._believe((...,))
+    def adopt(self, fold: WeightedFold) -> None:
+        super().adopt(fold)
+        if not fold.again:
+            shared_theta = self.own.theta[..., : self.shape.shared]  # a view, updated in place
+            shared_theta *= self._own_weight[..., None]
+            shared_theta += self._peers_theta
+        self._refresh((...,))
 
-    def _parts(self, x: Array, arm: int) -> tuple[Array, Array]:
+    def _contributions(self, x: Array, arm: int) -> tuple[Array, Array]:
         variance = (x * x) @ self.variances[arm]
-        return self._parts_by(x, arm, self.policy.alpha, self.policy.alpha * np.sqrt(variance))
+        radius = self.policy.alpha * np.sqrt(variance)
+        return self._weighted_contributions(x, arm, self.policy.alpha, radius)
 
-    def _check(self, parts: Parts, version: int, longest_square: float, largest_reward: float) -> None:
+    def _check(self, parts: Parts, version: int, max_square: float, max_reward: float) -> None:
         counts = parts["count"]
-        refuse_if(counts.sum() > version, f"counts add up to {counts.sum():g}, its version is {version}")
-        least = 1.0 if self.policy.accumulator == "sum" else 1e-12
-        refuse_if(not (parts["accumulator"] >= least).all(), f"an accumulator below {least:g}")
+        refuse_if(counts.sum() > version, f"its counts add up to {counts.sum():g}, its version is {version}")
+        lower = 1.0 if self.policy.accumulator == "sum" else 1e-12
+        refuse_if(not (parts["accumulator"] >= lower).all(), f"an accumulator is below {lower:g}")
         refuse_beyond(
-            largest(parts["theta"]),
-            np.full_like(counts, BEYOND_REWARDS * largest_reward),
-            "parameters beyond what rewards allow",
+            max_abs(parts["theta"]),
+            np.full_like(counts, MAX_THETA_PER_REWARD * max_reward),
+            "a parameter is larger than the rewards allow",
         )
-        self._check_context(parts, longest_square)
+        self._check_context(parts, max_square)
 
-    def _believe(self, at: Index) -> None:
-        """Own variances plus the peers' share, for the arms that `at` picks."""
+    def _refresh(self, at: Index) -> None:
+        """Recompute `variances` of the arms that `at` selects."""
         c = self.shape.shared
         variances = 1.0 / self.own.accumulator[at]
         weight = self._own_weight[at]
