@@ -82,7 +82,7 @@ class Traffic:
             "/feedback": TrafficCall(
                 "Tell what a decision brought",
                 schemas.FeedbackRequest,
-                schemas.Learned,
+                schemas.FeedbackReceipt,
                 declined,
                 partial(parsed, schemas.FeedbackRequest),
                 self._tell,
