@@ -156,9 +156,9 @@ def test_a_reader_that_does_not_read_is_disconnected_and_slows_nobody(
         texts = keen.iter_text()
         for text in texts:
             frames += text.count("event: frame")
-            started = time.monotonic()
+            started_at = time.monotonic()
             assert city.http.post("/price", json=CONTEXT).status_code == 200
-            slowest = max(slowest, time.monotonic() - started)
+            slowest = max(slowest, time.monotonic() - started_at)
             if "did not keep up" in caplog.text:
                 break
             assert time.monotonic() < deadline, f"not disconnected after {frames} frames"
@@ -172,12 +172,12 @@ def test_a_city_that_stops_ends_its_streams_properly(tmp_path: Path) -> None:
     with httpx.Client(timeout=20) as http, http.stream("GET", f"{city.url}/events") as answer:
         lines = answer.iter_lines()
         assert next(lines).startswith("retry")
-        started = time.monotonic()
+        started_at = time.monotonic()
         city.ask_to_stop()
         for _ in lines:  # a stream without its final chunk would raise
             pass
         assert city.stop() == 0
-        assert time.monotonic() - started < 8  # uvicorn closes open connections after ten
+        assert time.monotonic() - started_at < 8  # uvicorn closes open connections after ten
 
 
 def test_a_database_that_cannot_be_read_is_a_fault_event_and_the_feed_goes_on(
@@ -223,8 +223,8 @@ def test_openapi_describes_the_feed(start: Start) -> None:
 
 def test_with_keys_the_page_is_public_and_its_data_are_not(tmp_path: Path, start: Start) -> None:
     secrets, keys = {}, {}
-    for known in Scope:
-        secrets[known.value], key = new_key(known.value)
+    for scope_ in Scope:
+        secrets[scope_.value], key = new_key(scope_.value)
         keys[key.id] = key
     write_keys(tmp_path / "keys.toml", keys)
     city = start(security={"api_keys_file": tmp_path / "keys.toml"}, lab={"demo": True})

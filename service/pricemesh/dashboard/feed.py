@@ -126,7 +126,7 @@ class Feed:
         async with self._build_lock:
             if self._built_at > requested_at:
                 return
-            started = self._monotonic()
+            started_at = self._monotonic()
             try:
                 self._frame = _event("frame", await self._content())
             except PricemeshError as fault:
@@ -136,7 +136,7 @@ class Feed:
                 detail = "a frame could not be built; the city's log says why"
                 self._frame = _event("fault", {"at": self._clock(), "detail": detail})
             self._built_at = self._monotonic()
-            self._build_seconds = self._built_at - started
+            self._build_seconds = self._built_at - started_at
 
     async def _content(self) -> dict[str, Any]:
         state = await self._state()
