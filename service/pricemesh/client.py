@@ -85,8 +85,8 @@ def batch_call(contexts: Sequence[tuple[Features, Features]]) -> Call[schemas.De
     return Call("POST", "/price/batch", schemas.DecisionBatch, {"requests": requests})
 
 
-def feedback_call(decision_id: str, reward: float) -> Call[schemas.Learned]:
-    return Call("POST", "/feedback", schemas.Learned, {"decision_id": decision_id, "reward": reward})
+def feedback_call(decision_id: str, reward: float) -> Call[schemas.FeedbackReceipt]:
+    return Call("POST", "/feedback", schemas.FeedbackReceipt, {"decision_id": decision_id, "reward": reward})
 
 
 def feedback_batch_call(items: Sequence[tuple[str, float]]) -> Call[schemas.FeedbackOutcomes]:
@@ -102,8 +102,8 @@ def state_call() -> Call[schemas.State]:
     return Call("GET", "/state", schemas.State)
 
 
-def leave_call() -> Call[schemas.Left]:
-    return Call("POST", "/admin/leave", schemas.Left)
+def leave_call() -> Call[schemas.LeaveResult]:
+    return Call("POST", "/admin/leave", schemas.LeaveResult)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class City:
     def prices(self, contexts: Sequence[tuple[Features, Features]]) -> list[schemas.Decision]:
         return self._do(batch_call(contexts)).decisions
 
-    def feedback(self, decision_id: str, reward: float) -> schemas.Learned:
+    def feedback(self, decision_id: str, reward: float) -> schemas.FeedbackReceipt:
         return self._do(feedback_call(decision_id, reward))
 
     def feedbacks(self, items: Sequence[tuple[str, float]]) -> list[schemas.FeedbackOutcome]:
@@ -228,7 +228,7 @@ class AsyncCity:
     async def prices(self, contexts: Sequence[tuple[Features, Features]]) -> list[schemas.Decision]:
         return (await self._do(batch_call(contexts))).decisions
 
-    async def feedback(self, decision_id: str, reward: float) -> schemas.Learned:
+    async def feedback(self, decision_id: str, reward: float) -> schemas.FeedbackReceipt:
         return await self._do(feedback_call(decision_id, reward))
 
     async def feedbacks(self, items: Sequence[tuple[str, float]]) -> list[schemas.FeedbackOutcome]:

@@ -9,6 +9,7 @@ import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Thread
@@ -130,6 +131,13 @@ def _settle(future: "asyncio.Future[Any]", result: Any, fault: BaseException | N
         future.set_exception(fault)
     else:
         future.set_result(result)
+
+
+async def cancel_task(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task and wait for its end."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 @dataclass(frozen=True)

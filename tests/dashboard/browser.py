@@ -1,4 +1,4 @@
-"""The Chromium of this machine, told to leave the network alone."""
+"""The Chromium of this machine, started without background network traffic."""
 
 import shutil
 from typing import Any

@@ -1,4 +1,4 @@
-"""Three cities that really run and gossip, with some customers."""
+"""Three cities as processes that gossip, with a few customers."""
 
 import random
 import time
@@ -53,31 +53,31 @@ class Mesh:
         self._cities.pop(name).kill()
 
     def learn(self, rounds: int) -> None:
-        """Customers in every city; then wait until lisbon has heard all of it."""
+        """Customers in every city; then wait until lisbon has all their letters."""
         for name in self._cities:
             for _ in range(rounds):
                 self.decide(name)
-        wanted = {name: self.state(name)["version"] for name in NAMES[1:]}
-        wait_until(lambda: {peer["origin"]: peer["version"] for peer in self.state()["peers"]} == wanted)
+        versions = {name: self.state(name)["version"] for name in NAMES[1:]}
+        wait_until(lambda: {peer["origin"]: peer["version"] for peer in self.state()["peers"]} == versions)
 
     def decide(self, name: str = "lisbon", **more: Any) -> dict[str, Any]:
         """A decision and its feedback."""
-        made = self.post("/price", random_context(self._rng) | more, name)
-        self.post("/feedback", {"decision_id": made["decision_id"], "reward": self._rng.random()}, name)
-        return made
+        decision = self.post("/price", random_context(self._rng) | more, name)
+        self.post("/feedback", {"decision_id": decision["decision_id"], "reward": self._rng.random()}, name)
+        return decision
 
     def post(self, path: str, body: Any, name: str = "lisbon") -> dict[str, Any]:
         answer = self._http.post(self.url_of(name) + path, json=body)
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        content: dict[str, Any] = answer.json()
+        return content
 
     def delete(self, path: str) -> None:
         assert self._http.delete(self.url + path).status_code == 200
 
     def get(self, path: str, name: str = "lisbon") -> dict[str, Any]:
-        found: dict[str, Any] = self._http.get(self.url_of(name) + path).json()
-        return found
+        content: dict[str, Any] = self._http.get(self.url_of(name) + path).json()
+        return content
 
     def state(self, name: str = "lisbon") -> dict[str, Any]:
         return self.get("/state", name)
@@ -90,8 +90,8 @@ class Mesh:
             city.stop()
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to hold"
+    while not condition():
+        assert time.monotonic() < deadline, f"still not true after {seconds:g} seconds"
         time.sleep(0.05)

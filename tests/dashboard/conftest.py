@@ -14,13 +14,13 @@ from tests.running import CityProcess
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """For one file of tests: as long as it lives, its event loop is the thread's, and no other can run."""
+    """One for a file of tests: while it lives, its event loop runs in this thread and no other can."""
     if CHROMIUM is None:
         pytest.skip(HOW_TO_GET_IT)
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(**launch_options())
-        yield started
-        started.close()
+        browser = playwright.chromium.launch(**launch_options())
+        yield browser
+        browser.close()
 
 
 @pytest.fixture
@@ -28,29 +28,31 @@ def visit(browser: Browser) -> Iterator[Callable[..., "Visit"]]:
     """Open an address in a tab of its own."""
     visits: list[Visit] = []
 
-    def visit_(url: str, **context: Any) -> "Visit":
+    def open_tab(url: str, **context: Any) -> "Visit":
         visits.append(Visit(browser, url, context))
         return visits[-1]
 
-    yield visit_
+    yield open_tab
     for each in visits:
         each.page.context.close()
 
 
 class Visit:
-    """A tab, with what it complained of and whom it called."""
+    """A tab, with the errors on its console and the URLs it has requested."""
 
     def __init__(self, browser: Browser, url: str, context: dict[str, Any]) -> None:
         self.page: Page = browser.new_context(**context).new_page()
         self.complaints: list[str] = []
-        self.called: list[str] = []
+        self.requests: list[str] = []
         self.page.set_default_timeout(20_000)
         self.page.on(
             "console",
-            lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None,
+            lambda message: (
+                self.complaints.append(message.text) if message.type in ("error", "warning") else None
+            ),
         )
         self.page.on("pageerror", lambda fault: self.complaints.append(str(fault)))
-        self.page.on("request", lambda request: self.called.append(request.url))
+        self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(url)
 
     def live(self) -> "Visit":
@@ -66,30 +68,30 @@ class Visit:
 
 @pytest.fixture(scope="module")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
-    started = Mesh(tmp_path_factory.mktemp("mesh"), lab={"demo": True})
-    started.learn(30)
-    yield started
-    started.stop()
+    mesh = Mesh(tmp_path_factory.mktemp("mesh"), lab={"demo": True})
+    mesh.learn(30)
+    yield mesh
+    mesh.stop()
 
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Start a city without peers or customers; its address."""
-    started: list[CityProcess] = []
+    """Starts a city without peers or customers and returns its address."""
+    cities: list[CityProcess] = []
 
     def start(**sections: Any) -> str:
-        started.append(CityProcess(tmp_path, f"sqlite:///{tmp_path}/city.db", **sections))
-        return started[-1].url
+        cities.append(CityProcess(tmp_path, f"sqlite:///{tmp_path}/city.db", **sections))
+        return cities[-1].url
 
     yield start
-    for city in started:
+    for city in cities:
         city.stop()
 
 
 @pytest.fixture
 def own_mesh(tmp_path: Path) -> Iterator[Mesh]:
     """One that a test may break."""
-    started = Mesh(tmp_path)
-    started.learn(10)
-    yield started
-    started.stop()
+    mesh = Mesh(tmp_path)
+    mesh.learn(10)
+    yield mesh
+    mesh.stop()

@@ -1,7 +1,7 @@
 """`make screenshots`: every view of the dashboard, light and dark, at 400 and 1600 pixels.
 
-A mesh of six cities with customers, of which one falls silent and one is set up anew under its old name and
-so is quarantined; beside four of them the same cities alone, so that there is regret to show.
+A mesh of six cities with customers. One falls silent; one is set up anew under its old name, so that the
+others quarantine it. Four of them also run alone, for the comparison of regret.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT, launch_options
 
 FOLDER = Path("docs/images/dashboard")
 DRIVEN = ("lisbon", "porto", "faro", "madrid")
-OTHERS = ("braga", "seville")  # set up anew; falls silent
-SECONDS_OF_STORY = 270.0
+OTHERS = ("braga", "seville")  # the first is set up anew, the second falls silent
+DRIVE_SECONDS = 270.0
 VIEWS = ("now", "beliefs", "mesh", "decision")
 WIDTHS = {400: 860, 1600: 1000}  # and heights
-AIR = 16
+MARGIN_PIXELS = 16
 
 
 class Stage:
-    """The cities, and what happens to them."""
+    """The cities, and the events of the pictures."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -40,7 +40,7 @@ class Stage:
         self._ports = dict(zip((*DRIVEN, *OTHERS), ports, strict=False))
         self._alone_ports = ports[-len(DRIVEN) :]
         self._mesh = CityProcesses(folder)
-        self._passing = {name: CityProcesses(folder) for name in OTHERS}
+        self._others = {name: CityProcesses(folder) for name in OTHERS}
         self.url = f"http://127.0.0.1:{self._ports['lisbon']}"
 
     def _settings(self, name: str, database: str, *, gossips: bool = True) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Stage:
         for name, port in zip(DRIVEN, self._alone_ports, strict=True):
             settings = self._settings(name, f"{name}-alone.db", gossips=False)
             self._mesh.start(f"{name}-alone", port, settings)
-        for name, city in self._passing.items():
+        for name, city in self._others.items():
             city.start(name, self._ports[name], self._settings(name, f"{name}.db"))
         alone = [f"http://127.0.0.1:{port}" for port in self._alone_ports]
         mesh = [f"http://127.0.0.1:{port}" for port in self._ports.values()]
@@ -66,7 +66,7 @@ class Stage:
         return together, await drive(alone, world="market", plan=plan)
 
     async def customers_elsewhere(self) -> None:
-        """A few decisions in the other two, for them to have something to tell."""
+        """A few decisions in the other two, so that they have letters to publish."""
         context = {
             "shared": dict.fromkeys(self._world.feature_names[0], 0.5),
             "local": dict.fromkeys(self._world.feature_names[1], 0.5),
@@ -75,21 +75,21 @@ class Stage:
             for name in OTHERS:
                 for reward in (0.6, 0.0, 0.7) * 15:
                     url = f"http://127.0.0.1:{self._ports[name]}"
-                    made = (await http.post(f"{url}/price", json=context)).json()
-                    answer = {"decision_id": made["decision_id"], "reward": reward}
+                    decision = (await http.post(f"{url}/price", json=context)).json()
+                    answer = {"decision_id": decision["decision_id"], "reward": reward}
                     await http.post(f"{url}/feedback", json=answer)
 
     async def trouble(self) -> None:
-        """One city is set up anew under its old name, another goes."""
+        """Set one city up anew under its old name, and stop another."""
         anew = OTHERS[0]
         for name in OTHERS:
-            await asyncio.to_thread(self._passing[name].stop)
+            await asyncio.to_thread(self._others[name].stop)
         again = CityProcesses(self._folder)
         again.start(anew, self._ports[anew], self._settings(anew, f"{anew}-anew.db"))
-        self._passing = {anew: again}
+        self._others = {anew: again}
 
     def stop(self) -> None:
-        for processes in (self._mesh, *self._passing.values()):
+        for processes in (self._mesh, *self._others.values()):
             processes.stop()
 
 
@@ -102,7 +102,7 @@ async def take(browser: Browser, url: str, theme: Any, width: int) -> None:
     await page.locator("#latest-rows a").first.click()
     await page.locator("#record").wait_for()
     await page.locator("#intervals svg").wait_for()
-    # In a picture of the whole page the bar would stand wherever the page was scrolled to.
+    # A sticky bar would be drawn in the middle of a picture of the whole page.
     await page.evaluate("document.querySelector('.bar').style.position = 'static'")
     await page.wait_for_timeout(1500)
     for view in VIEWS:
@@ -115,12 +115,12 @@ async def take(browser: Browser, url: str, theme: Any, width: int) -> None:
 
 
 async def picture(page: Page, selector: str, name: str) -> None:
-    """A section with some air around it."""
+    """A section with a margin around it."""
     box = await page.locator(selector).bounding_box()
     assert box
-    top = box["y"] + await page.evaluate("window.scrollY") - AIR
+    top = box["y"] + await page.evaluate("window.scrollY") - MARGIN_PIXELS
     width = await page.evaluate("document.documentElement.clientWidth")
-    clip = {"x": 0.0, "y": max(0.0, top), "width": width, "height": box["height"] + 2 * AIR}
+    clip = {"x": 0.0, "y": max(0.0, top), "width": width, "height": box["height"] + 2 * MARGIN_PIXELS}
     await page.screenshot(path=FOLDER / f"{name}.png", full_page=True, clip=clip)  # type: ignore[arg-type]
 
 
@@ -135,9 +135,9 @@ async def main() -> None:
             driving = asyncio.gather(together.run(), alone.run())
             reporting = asyncio.ensure_future(report(together, alone))
             await stage.customers_elsewhere()
-            await asyncio.sleep(SECONDS_OF_STORY / 2)
+            await asyncio.sleep(DRIVE_SECONDS / 2)
             await stage.trouble()
-            await asyncio.sleep(SECONDS_OF_STORY / 2)
+            await asyncio.sleep(DRIVE_SECONDS / 2)
             async with async_playwright() as playwright:
                 browser = await playwright.chromium.launch(**launch_options())
                 for theme in ("light", "dark"):

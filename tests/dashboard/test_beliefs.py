@@ -1,4 +1,4 @@
-"""What a city would do for a context: what it then does, and nothing done by asking."""
+"""`POST /beliefs`: the answer equals the next decision, and asking changes nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,35 +31,35 @@ def teach(city: RunningCity, rounds: int) -> None:
             "shared": {"demand": demand, "rain": rain, "event": event},
             "local": {"tourists": tourists, "strike": strike},
         }
-        made = city.http.post("/price", json=context).json()
-        city.feedback(made["decision_id"], float(rng.random()))
+        decision = city.http.post("/price", json=context).json()
+        city.feedback(decision["decision_id"], float(rng.random()))
 
 
 def beliefs(city: RunningCity, context: dict[str, Any] = CONTEXT) -> dict[str, Any]:
     answer = city.http.post("/beliefs", json=context)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 @pytest.mark.parametrize("mesh", ["netpool", "netlinucb", "netsgducb", "disjoint"], indirect=True)
-def test_beliefs_are_what_the_next_price_goes_by(mesh: list[RunningCity]) -> None:
+def test_beliefs_equal_the_next_decision(mesh: list[RunningCity]) -> None:
     city = mesh[0]
-    believed = beliefs(city)
-    made = city.price(decision_id="next")
+    answer = beliefs(city)
+    decision = city.price(decision_id="next")
     record = city.http.get("/decisions/next").json()
-    assert believed["chosen"] == made["arm"]
-    for arm, then in zip(believed["arms"], record["arms"], strict=True):
+    assert answer["chosen"] == decision["arm"]
+    for arm, then in zip(answer["arms"], record["arms"], strict=True):
         assert (arm["estimate"], arm["radius"]) == (then["estimate"], then["radius"])
-    assert believed["version"] == record["learner_version"] == 12
-    shares = believed["policy"] != "disjoint"
-    assert believed["told_by"] == (["porto"] if shares else [])
-    assert believed["separable"] is (believed["policy"] != "netsgducb")
-    apart = [abs(arm["own"]["radius"] - arm["radius"]) > 1e-9 for arm in believed["arms"]]
-    assert any(apart) is shares
+    assert answer["version"] == record["learner_version"] == 12
+    shares = answer["policy"] != "disjoint"
+    assert answer["told_by"] == (["porto"] if shares else [])
+    assert answer["separable"] is (answer["policy"] != "netsgducb")
+    differs = [abs(arm["own"]["radius"] - arm["radius"]) > 1e-9 for arm in answer["arms"]]
+    assert any(differs) is shares
 
 
-def test_own_beliefs_are_those_of_the_same_city_alone(mesh: list[RunningCity], tmp_path: Path) -> None:
+def test_own_beliefs_equal_those_of_the_same_city_alone(mesh: list[RunningCity], tmp_path: Path) -> None:
     together = beliefs(mesh[0])
     oldest_first = mesh[0].http.get("/decisions?limit=500").json()["decisions"][::-1]
     alone = RunningCity(settings_for(f"sqlite:///{tmp_path}/alone.db"))
@@ -67,15 +67,15 @@ def test_own_beliefs_are_those_of_the_same_city_alone(mesh: list[RunningCity], t
     for row in oldest_first:
         x = [*row["context"]["shared"].values(), *row["context"]["local"].values()]
         learner.learn(np.array(x), row["arm"], row["feedback"]["reward"])
-    by_itself = beliefs(alone)
-    for arm, own in zip(together["arms"], by_itself["arms"], strict=True):
+    from_alone = beliefs(alone)
+    for arm, own in zip(together["arms"], from_alone["arms"], strict=True):
         assert arm["own"]["estimate"] == pytest.approx(own["estimate"], abs=1e-12)
         assert arm["own"]["radius"] == pytest.approx(own["radius"], abs=1e-12)
-    assert together["chosen_alone"] == by_itself["chosen"]
+    assert together["chosen_alone"] == from_alone["chosen"]
     alone.stop()
 
 
-def test_asking_decides_and_keeps_nothing(mesh: list[RunningCity]) -> None:
+def test_asking_decides_and_stores_nothing(mesh: list[RunningCity]) -> None:
     before = mesh[0].state()
     beliefs(mesh[0])
     after = mesh[0].state()
@@ -104,7 +104,9 @@ def test_guardrails_and_pins_rule_arms_out_by_name(tmp_path: Path) -> None:
         (CONTEXT | {"subject": "ann"}, "subject"),
     ],
 )
-def test_a_wrong_context_is_named(mesh: list[RunningCity], context: dict[str, Any], field: str) -> None:
-    refused = mesh[0].http.post("/beliefs", json=context)
-    assert refused.status_code == 422
-    assert field in [fault["field"] for fault in refused.json()["errors"]]
+def test_an_invalid_context_is_refused_by_field(
+    mesh: list[RunningCity], context: dict[str, Any], field: str
+) -> None:
+    refusal = mesh[0].http.post("/beliefs", json=context)
+    assert refusal.status_code == 422
+    assert field in [fault["field"] for fault in refusal.json()["errors"]]

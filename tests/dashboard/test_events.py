@@ -1,12 +1,10 @@
-"""The live feed: what it tells, to how many, and what becomes of those who do not listen."""
+"""`GET /events` over real HTTP: what frames hold, who may read them, and how a stream ends."""
 
-import asyncio
 import json
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ import httpx
 import pytest
 
 from pricemesh.dashboard import feed as feed_module
-from pricemesh.dashboard.feed import MOST_QUEUED, Reader
 from pricemesh.errors import StorageUnavailable
 from pricemesh.http.keys import Scope, new_key, write_keys
 from tests.dashboard.cities import wait_until
@@ -27,33 +24,33 @@ Start = Callable[..., RunningCity]
 def start(tmp_path: Path) -> Iterator[Start]:
     running: list[RunningCity] = []
 
-    def start_(**sections: Any) -> RunningCity:
+    def start_city(**sections: Any) -> RunningCity:
         running.append(RunningCity(settings_for(f"sqlite:///{tmp_path}/{len(running)}.db", **sections)))
         return running[-1]
 
-    yield start_
+    yield start_city
     for city in running:
         city.stop()
 
 
 def events(city: RunningCity, frames: int = 1) -> list[tuple[str, Any]]:
-    """All that a stream of so many frames tells."""
+    """The events of a stream that ends after `frames` frames."""
     answer = city.http.get("/events", params={"frames": frames})
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert answer.headers["cache-control"] == "no-store"
-    return parsed(answer.text)
+    return parse(answer.text)
 
 
-def parsed(text: str) -> list[tuple[str, Any]]:
+def parse(text: str) -> list[tuple[str, Any]]:
     blocks = [
         dict(line.split(": ", 1) for line in block.split("\n")) for block in text.split("\n\n") if block
     ]
     return [(block["event"], json.loads(block["data"])) for block in blocks if "event" in block]
 
 
-def ageless(state: dict[str, Any]) -> dict[str, Any]:
-    """A state without what moves by itself."""
+def without_ages(state: dict[str, Any]) -> dict[str, Any]:
+    """A state without the fields that change with time alone."""
     peers = [{k: v for k, v in peer.items() if k != "age_seconds"} for peer in state["peers"]]
     return state | {"peers": peers}
 
@@ -71,16 +68,16 @@ def test_a_frame_holds_the_state_and_what_happened(start: Start) -> None:
     assert frame["latest"][1]["reward"] == 0.5
     assert frame["truth"] == []
 
-    def told() -> list[dict[str, Any]]:
+    def seconds() -> list[dict[str, Any]]:
         return list(events(city)[0][1]["seconds"])
 
-    wait_until(lambda: sum(n for second in told() for _, n in second["decisions"]) == 6)
-    assert sum(second["learned"] for second in told()) == 5
-    assert sum(second["reward"] for second in told()) == pytest.approx(2.5)
+    wait_until(lambda: sum(n for second in seconds() for _, n in second["decisions"]) == 6)
+    assert sum(second["learned"] for second in seconds()) == 5
+    assert sum(second["reward"] for second in seconds()) == pytest.approx(2.5)
     assert history["versions"].keys() <= {"lisbon"}
 
 
-def test_a_frame_holds_what_gossip_brought(tmp_path: Path) -> None:
+def test_a_frame_holds_the_peers_that_gossip_knows(tmp_path: Path) -> None:
     cities = start_mesh(tmp_path, ("lisbon", "porto"))
     for city in cities:
         city.feedback(city.price()["decision_id"], 0.5)
@@ -88,7 +85,7 @@ def test_a_frame_holds_what_gossip_brought(tmp_path: Path) -> None:
         for city in cities:
             city.tick()
     frame = events(cities[0])[-1][1]
-    assert ageless(frame["state"]) == ageless(cities[0].http.get("/state").json())
+    assert without_ages(frame["state"]) == without_ages(cities[0].http.get("/state").json())
     (peer,) = frame["state"]["peers"]
     assert peer["origin"] == "porto"
     assert peer["share"] == pytest.approx(0.5)  # the same context, once each
@@ -96,7 +93,7 @@ def test_a_frame_holds_what_gossip_brought(tmp_path: Path) -> None:
         city.stop()
 
 
-def test_what_was_learned_before_the_start_was_not_learned_in_a_second(tmp_path: Path) -> None:
+def test_feedback_learned_before_a_restart_is_in_no_second_after_it(tmp_path: Path) -> None:
     settings = settings_for(f"sqlite:///{tmp_path}/city.db")
     for life in range(2):
         city = RunningCity(settings)
@@ -111,14 +108,13 @@ def test_what_was_learned_before_the_start_was_not_learned_in_a_second(tmp_path:
 def test_frames_go_on_and_rates_follow(start: Start) -> None:
     city = start()
     with city.http.stream("GET", "/events") as answer:
-        heard = ""
-        sent = 0
+        stream = ""
+        batches = 0
         for text in answer.iter_text():
-            heard += text
-            told = parsed(heard)
-            frames = [content for name, content in told if name == "frame"]
-            if len(frames) > sent:
-                sent = len(frames)
+            stream += text
+            frames = [content for name, content in parse(stream) if name == "frame"]
+            if len(frames) > batches:
+                batches = len(frames)
                 city.http.post("/price/batch", json={"requests": [CONTEXT] * 10})
             if len(frames) >= 3:
                 break
@@ -130,56 +126,24 @@ def test_frames_go_on_and_rates_follow(start: Start) -> None:
     assert frames[1]["at"] < frames[2]["at"]
 
 
-def test_a_reader_is_told_every_second_once_or_twice_and_none_is_missing(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The history up to when it came, then what is new; the page leaves out what it has heard already."""
-    monkeypatch.setattr(feed_module, "PERIOD_SECONDS", 0.05)
-    city = start()
-    wait_until(lambda: len(events(city)[0][1]["seconds"]) > 30)
-    (_, history), *frames = events(city, 8)
-    assert all(len(frame["seconds"]) <= feed_module.MOST_SECONDS for _, frame in frames)
-    heard = [second["at"] for _, told in [("", history), *frames] for second in told["seconds"]]
-    again = events(city)[0][1]["seconds"]
-    assert len(history["seconds"]) > 30
-    within = [second["at"] for second in again if heard[0] <= second["at"] <= heard[-1]]
-    assert sorted(set(heard)) == within
-
-
-def test_frames_become_rarer_where_they_are_dear(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "PERIOD_SECONDS", 0.01)
-    monkeypatch.setattr(feed_module, "SHARE_OF_TIME", 0.5)
-    city = start()
-
-    async def slowly(**_: Any) -> list[Any]:
-        await asyncio.sleep(0.2)
-        return []
-
-    monkeypatch.setattr(city.pricing, "latest_decisions", slowly)
-    made = [frame["at"] for name, frame in events(city, 4) if name == "frame"]
-    apart = [after - before for before, after in pairwise(made)]
-    assert len(apart) == 3
-    assert min(apart) > 0.55  # 0.2 to make one, and twice as long until the next is begun
-
-
-def test_readers_are_bounded_and_a_place_is_free_again_when_one_leaves(start: Start) -> None:
+def test_readers_are_limited_and_a_place_is_free_again_when_one_leaves(start: Start) -> None:
     city = start(limits={"event_readers": 2})
     with city.http.stream("GET", "/events"), city.http.stream("GET", "/events"):
-        refused = city.http.get("/events?frames=1")
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-        assert refused.headers["content-type"] == "application/problem+json"
-        assert refused.json()["type"] == "urn:pricemesh:problem:too-many-readers"
-        assert "limits.event_readers" in refused.json()["detail"]
+        refusal = city.http.get("/events?frames=1")
+        assert (refusal.status_code, refusal.headers["retry-after"]) == (503, "1")
+        assert refusal.headers["content-type"] == "application/problem+json"
+        assert refusal.json()["type"] == "urn:pricemesh:problem:too-many-readers"
+        assert "limits.event_readers" in refusal.json()["detail"]
         assert city.http.post("/price", json=CONTEXT).status_code == 200
     wait_until(lambda: city.http.get("/events?frames=1").status_code == 200)
 
 
-def test_a_reader_that_does_not_read_is_cut_off_and_slows_nobody(
+def test_a_reader_that_does_not_read_is_disconnected_and_slows_nobody(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Frames that are large and frequent, so that what a system buffers is soon full."""
+    """Frames are made large and frequent, so that the socket's buffers are soon full."""
     monkeypatch.setattr(feed_module, "PERIOD_SECONDS", 0.002)
-    monkeypatch.setattr(feed_module, "SHARE_OF_TIME", 1.0)
+    monkeypatch.setattr(feed_module, "MAX_SHARE_OF_TIME", 1.0)
     city = start(arms={"prices": [float(price) for price in range(1, 1000)]}, limits={"event_readers": 2})
     host, port = city.url.removeprefix("http://").split(":")
     with closing(socket.socket()) as lazy, city.http.stream("GET", "/events") as keen:
@@ -187,46 +151,36 @@ def test_a_reader_that_does_not_read_is_cut_off_and_slows_nobody(
         lazy.connect((host, int(port)))
         lazy.sendall(b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n")
         deadline = time.monotonic() + 30
-        heard = 0
+        frames = 0
         slowest = 0.0
         texts = keen.iter_text()
         for text in texts:
-            heard += text.count("event: frame")
-            started = time.monotonic()
+            frames += text.count("event: frame")
+            started_at = time.monotonic()
             assert city.http.post("/price", json=CONTEXT).status_code == 200
-            slowest = max(slowest, time.monotonic() - started)
+            slowest = max(slowest, time.monotonic() - started_at)
             if "did not keep up" in caplog.text:
                 break
-            assert time.monotonic() < deadline, f"not dropped after {heard} frames"
+            assert time.monotonic() < deadline, f"not disconnected after {frames} frames"
         assert slowest < 5.0
-        assert next(texts)  # the one who reads goes on
+        assert next(texts)  # the other reader goes on
     assert city.http.get("/events?frames=1").status_code == 200  # its place is free again
 
 
-def test_a_reader_is_dropped_when_its_queue_is_full_and_not_before() -> None:
-    reader = Reader()
-    for _ in range(MOST_QUEUED):
-        reader.give(b"frame")
-    assert not reader.dropped.is_set()
-    reader.give(b"one too many")
-    assert reader.dropped.is_set()
-    assert reader.events.qsize() == MOST_QUEUED
-
-
-def test_a_city_told_to_stop_lets_its_readers_go(tmp_path: Path) -> None:
+def test_a_city_that_stops_ends_its_streams_properly(tmp_path: Path) -> None:
     city = CityProcess(tmp_path, f"sqlite:///{tmp_path}/city.db", server={"drain_seconds": 0.0})
     with httpx.Client(timeout=20) as http, http.stream("GET", f"{city.url}/events") as answer:
         lines = answer.iter_lines()
         assert next(lines).startswith("retry")
-        started = time.monotonic()
+        started_at = time.monotonic()
         city.ask_to_stop()
-        for _ in lines:  # to its proper end: a stream cut off would raise
+        for _ in lines:  # a stream without its final chunk would raise
             pass
         assert city.stop() == 0
-        assert time.monotonic() - started < 8  # uvicorn gives up on open connections after ten
+        assert time.monotonic() - started_at < 8  # uvicorn closes open connections after ten
 
 
-def test_a_database_that_cannot_be_read_is_told_and_the_feed_goes_on(
+def test_a_database_that_cannot_be_read_is_a_fault_event_and_the_feed_goes_on(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     city = start()
@@ -243,19 +197,19 @@ def test_a_database_that_cannot_be_read_is_told_and_the_feed_goes_on(
     wait_until(lambda: events(city, 2)[-1][0] == "frame")
 
 
-def test_head_is_answered_without_waiting_for_an_end(start: Start) -> None:
+def test_head_is_answered_at_once_and_takes_no_place(start: Start) -> None:
     city = start(limits={"event_readers": 1})
     for _ in range(3):
         answer = city.http.head("/events")
         assert (answer.status_code, answer.content) == (200, b"")
 
 
-def test_a_wrong_number_of_frames_is_named(start: Start) -> None:
+def test_an_invalid_number_of_frames_is_refused_by_name(start: Start) -> None:
     city = start()
     for wrong in ("0", "-1", "many", "1000001"):
-        refused = city.http.get("/events", params={"frames": wrong})
-        assert refused.status_code == 422
-        assert refused.json()["errors"][0]["field"] == "frames"
+        refusal = city.http.get("/events", params={"frames": wrong})
+        assert refusal.status_code == 422
+        assert refusal.json()["errors"][0]["field"] == "frames"
 
 
 def test_openapi_describes_the_feed(start: Start) -> None:
@@ -267,16 +221,16 @@ def test_openapi_describes_the_feed(start: Start) -> None:
     assert described["parameters"][0]["name"] == "frames"
 
 
-def test_with_keys_the_page_is_open_and_what_it_shows_is_not(tmp_path: Path, start: Start) -> None:
-    presented, keys = {}, {}
-    for known in Scope:
-        presented[known.value], key = new_key(known.value)
+def test_with_keys_the_page_is_public_and_its_data_are_not(tmp_path: Path, start: Start) -> None:
+    secrets, keys = {}, {}
+    for scope_ in Scope:
+        secrets[scope_.value], key = new_key(scope_.value)
         keys[key.id] = key
     write_keys(tmp_path / "keys.toml", keys)
     city = start(security={"api_keys_file": tmp_path / "keys.toml"}, lab={"demo": True})
 
     def status(method: str, path: str, scope: str | None, **more: Any) -> int:
-        headers = {"Authorization": f"Bearer {presented[scope]}"} if scope else {}
+        headers = {"Authorization": f"Bearer {secrets[scope]}"} if scope else {}
         return city.http.request(method, path, headers=headers, **more).status_code
 
     for path in ("/", "/mesh", "/page/city.js", "/page/page.css"):

@@ -50,13 +50,13 @@ def test_the_numbers_on_the_page_are_those_of_the_state(visit: Open, mesh: Mesh)
     assert "floor 8.50" in tab.says("#in-force")
 
 
-def test_the_page_follows_without_being_loaded_again(visit: Open, mesh: Mesh) -> None:
+def test_the_page_updates_without_a_reload(visit: Open, mesh: Mesh) -> None:
     tab = visit(mesh.url).live()
     tab.page.evaluate("window.sameAsBefore = true")
     before = mesh.state()["decisions"]
     tab.wait_until("n => document.querySelector('#decisions').textContent.replace(/\\D/g, '') >= n", before)
-    made = mesh.decide()
-    tab.page.locator(f"#latest-rows a:text-is('{made['decision_id']}')").wait_for()
+    decision = mesh.decide()
+    tab.page.locator(f"#latest-rows a:text-is('{decision['decision_id']}')").wait_for()
     tab.wait_until("n => document.querySelector('#decisions').textContent.replace(/\\D/g, '') > n", before)
     mesh.post("/admin/freeze", {"reason": "looks odd"})
     tab.page.locator("#in-force li.warn").wait_for()
@@ -67,7 +67,7 @@ def test_the_page_follows_without_being_loaded_again(visit: Open, mesh: Mesh) ->
     assert tab.page.evaluate("window.sameAsBefore") is True
 
 
-def test_a_killed_peer_turns_stale_and_then_comes_back(visit: Open, own_mesh: Mesh) -> None:
+def test_a_killed_peer_becomes_silent_and_then_fresh_again(visit: Open, own_mesh: Mesh) -> None:
     tab = visit(own_mesh.url).live()
     tab.page.locator(".peer[data-status=fresh]").nth(1).wait_for()
     own_mesh.kill("porto")
@@ -80,7 +80,7 @@ def test_a_killed_peer_turns_stale_and_then_comes_back(visit: Open, own_mesh: Me
     tab.page.locator(".peer[data-status=fresh]").nth(1).wait_for()
 
 
-def test_an_unknown_decision_is_said_to_be_unknown(visit: Open, mesh: Mesh) -> None:
+def test_the_page_says_that_a_decision_is_unknown(visit: Open, mesh: Mesh) -> None:
     tab = visit(mesh.url).live()
     tab.page.get_by_label("Decision id").fill("nobody-made-this")
     tab.page.get_by_role("button", name="Find").click()
@@ -90,27 +90,27 @@ def test_an_unknown_decision_is_said_to_be_unknown(visit: Open, mesh: Mesh) -> N
     tab.page.get_by_label("Decision id").fill("not an id!")
     tab.page.keyboard.press("Enter")
     tab.wait_until("() => !document.querySelector('#decision-fault').textContent.includes('nobody')")
-    # The browser itself reports the two answers, and nothing else is wrong.
-    assert all("Failed to load resource" in said for said in tab.complaints)
+    # The browser itself reports the two refusals, and nothing else is wrong.
+    assert all("Failed to load resource" in complaint for complaint in tab.complaints)
     assert len(tab.complaints) == 2
 
 
 def test_a_decision_is_found_and_its_parts_add_up(visit: Open, mesh: Mesh) -> None:
-    made = mesh.decide(decision_id="order-77", subject="ann")
+    decision = mesh.decide(decision_id="order-77", subject="ann")
     record = mesh.get("/decisions/order-77")
     tab = visit(f"{mesh.url}/#decision=order-77").live()
     tab.page.locator("#record").wait_for()
-    assert tab.says("#record-title").startswith(f"{made['price']:.2f} given at")
+    assert tab.says("#record-title").startswith(f"{decision['price']:.2f} given at")
     facts = tab.says("#facts")
-    assert f"{made['estimate']:.3f}".replace("-", "−") in facts
+    assert f"{decision['estimate']:.3f}".replace("-", "−") in facts
     assert "ann" in facts
     assert "8.00 (below the floor)" in facts
     tab.page.locator("#waterfall-table summary").click()
     rows = tab.page.locator("#waterfall-table tbody tr")
     rows.first.wait_for()
     assert rows.count() == len(record["contributions"]) == 3
-    shown = [rows.nth(i).locator("td").nth(1).inner_text() for i in range(3)]
-    parts = [float(text.replace("−", "-")) for text in shown]
+    texts = [rows.nth(i).locator("td").nth(1).inner_text() for i in range(3)]
+    parts = [float(text.replace("−", "-")) for text in texts]
     assert sum(parts) == pytest.approx(record["estimate"], abs=0.002)
     assert [rows.nth(i).locator("td").first.inner_text() for i in range(3)] == ["lisbon", "faro", "porto"]
 
@@ -128,8 +128,8 @@ def test_beliefs_follow_the_sliders_and_are_what_the_city_answers(visit: Open, m
     ):
         context[part][name] = value
         tab.page.get_by_label(f"{name}, exactly").fill(f"{value:g}")
-    believed = mesh.post("/beliefs", context)
-    best = believed["arms"][believed["chosen"]]
+    beliefs = mesh.post("/beliefs", context)
+    best = beliefs["arms"][beliefs["chosen"]]
     tab.page.locator("#intervals-table summary").click()
     cells = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.replaceAll('−', '-')))"
 
@@ -142,12 +142,12 @@ def test_beliefs_follow_the_sliders_and_are_what_the_city_answers(visit: Open, m
         bound = arm["estimate"] + arm["radius"]
         return [arm["estimate"], arm["radius"], bound, own["estimate"], own["radius"]]
 
-    expected = [pytest.approx(numbers(arm), rel=0.01, abs=0.06) for arm in believed["arms"]]
+    expected = [pytest.approx(numbers(arm), rel=0.01, abs=0.06) for arm in beliefs["arms"]]
     wait_until(lambda: [[float(cell) for cell in row[1:6]] for row in table()] == expected)
-    shown = table()
+    cells_now = table()
     assert tab.says("#belief").startswith(f"{best['price']:.2f} would be chosen")
-    assert shown[0][6] == "below the floor"
-    assert shown[believed["chosen"]][6] == "chosen"
+    assert cells_now[0][6] == "below the floor"
+    assert cells_now[beliefs["chosen"]][6] == "chosen"
     rain = tab.page.get_by_label("rain", exact=True)
     rain.focus()
     tab.page.keyboard.press("End")
@@ -155,7 +155,7 @@ def test_beliefs_follow_the_sliders_and_are_what_the_city_answers(visit: Open, m
     assert tab.page.get_by_label("rain, exactly").input_value() == "1"
 
 
-def test_nothing_complains_and_nothing_leaves_the_host(visit: Open, mesh: Mesh) -> None:
+def test_the_console_is_clean_and_no_other_host_is_called(visit: Open, mesh: Mesh) -> None:
     mesh.post("/lab/truth", truth(1000))
     tab = visit(mesh.url).live()
     tab.page.locator("#latest-rows a").first.click()
@@ -168,8 +168,8 @@ def test_nothing_complains_and_nothing_leaves_the_host(visit: Open, mesh: Mesh) 
     tab.live()
     tab.page.locator("#cities svg").first.wait_for()
     assert tab.complaints == []
-    assert len(tab.called) > 20
-    assert {url for url in tab.called if not url.startswith(f"{mesh.url}/")} == set()
+    assert len(tab.requests) > 20
+    assert {url for url in tab.requests if not url.startswith(f"{mesh.url}/")} == set()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -185,25 +185,25 @@ def test_axe_finds_no_serious_fault(visit: Open, mesh: Mesh, path: str, scheme: 
             summary.click()
     else:
         tab.page.locator("#regrets svg").first.wait_for()
-    found = Axe().run(tab.page)
-    assert len(found.response["passes"]) > 20
-    grave = [fault for fault in found.response["violations"] if fault["impact"] in ("serious", "critical")]
-    assert grave == [], found.generate_report()
+    report = Axe().run(tab.page)
+    assert len(report.response["passes"]) > 20
+    serious = [fault for fault in report.response["violations"] if fault["impact"] in ("serious", "critical")]
+    assert serious == [], report.generate_report()
 
 
 @pytest.mark.parametrize("path", ["/", "/mesh"])
-def test_at_400_pixels_nothing_sticks_out(visit: Open, mesh: Mesh, path: str) -> None:
+def test_at_400_pixels_nothing_overflows(visit: Open, mesh: Mesh, path: str) -> None:
     mesh.decide(decision_id=f"narrow{len(path)}")
     hash_ = f"#decision=narrow{len(path)}" if path == "/" else ""
     tab = visit(mesh.url + path + hash_, **NARROW).live()
     tab.page.locator("svg").first.wait_for()
     if path == "/":
         tab.page.locator("#waterfall svg").wait_for()
-    wide = "() => document.documentElement.scrollWidth"
-    assert tab.page.evaluate(wide) <= 400
+    width = "() => document.documentElement.scrollWidth"
+    assert tab.page.evaluate(width) <= 400
 
 
-def test_the_theme_chosen_is_remembered(visit: Open, mesh: Mesh) -> None:
+def test_the_chosen_theme_survives_a_reload(visit: Open, mesh: Mesh) -> None:
     tab = visit(mesh.url, color_scheme="light").live()
     ground = "() => getComputedStyle(document.body).backgroundColor"
     light = tab.page.evaluate(ground)
@@ -216,19 +216,19 @@ def test_the_theme_chosen_is_remembered(visit: Open, mesh: Mesh) -> None:
     assert tab.page.evaluate(ground) == dark
 
 
-def test_words_of_others_are_shown_as_words(visit: Open, own_mesh: Mesh) -> None:
-    """A reason is anybody's text: in the page it must stay text."""
+def test_markup_in_a_reason_is_shown_as_text(visit: Open, own_mesh: Mesh) -> None:
+    """A reason is text from an operator or a peer: the page must never read it as markup."""
     tab = visit(own_mesh.url).live()
-    wicked = "<img src=x onerror=\"document.title='taken'\"><script>alert(1)</script>"
-    own_mesh.post("/admin/pin", {"price": 9.0, "reason": wicked})
+    markup = "<img src=x onerror=\"document.title='taken'\"><script>alert(1)</script>"
+    own_mesh.post("/admin/pin", {"price": 9.0, "reason": markup})
     tab.page.locator("#in-force li.warn").wait_for()
-    assert wicked in tab.says("#in-force li.warn")
+    assert markup in tab.says("#in-force li.warn")
     assert tab.page.locator("#in-force img").count() == 0
     assert "taken" not in tab.page.title()
     tab.wait_until("() => document.querySelector('#belief').textContent.includes('pinned it')")
 
 
-def test_a_lost_city_is_said_to_be_lost_and_found_again(visit: Open, own_mesh: Mesh) -> None:
+def test_the_page_says_that_its_city_is_lost_and_reconnects(visit: Open, own_mesh: Mesh) -> None:
     tab = visit(own_mesh.url).live()
     own_mesh.kill("lisbon")
     tab.page.locator("#lost").wait_for()
@@ -245,7 +245,7 @@ def test_a_city_without_customers_or_peers_says_what_to_do(visit: Open, alone: C
     tab.page.locator("#no-decisions").wait_for()
     assert "POST /price" in tab.says("#no-decisions")
     assert "gossip.peers" in tab.says("#no-peers")
-    tab.page.locator("#nobody-told").wait_for()
+    tab.page.locator("#no-letters").wait_for()
     assert "no guardrail, no pin, no freeze" in tab.says("#in-force")
     whole = visit(f"{url}/mesh").live()
     whole.page.locator("#no-truth").wait_for()
@@ -253,10 +253,10 @@ def test_a_city_without_customers_or_peers_says_what_to_do(visit: Open, alone: C
     assert tab.complaints + whole.complaints == []
 
 
-def test_a_city_with_keys_is_shown_to_who_has_one(
+def test_a_city_with_keys_asks_for_one_and_then_shows_its_data(
     visit: Open, alone: Callable[..., str], tmp_path: Path
 ) -> None:
-    right, key = new_key("read")
+    secret, key = new_key("read")
     write_keys(tmp_path / "keys.toml", {key.id: key})
     url = alone(security={"api_keys_file": str(tmp_path / "keys.toml")})
     tab = visit(url)
@@ -265,18 +265,18 @@ def test_a_city_with_keys_is_shown_to_who_has_one(
     tab.page.get_by_label("API key", exact=True).fill("pm_000000000000_wrong")
     tab.page.keyboard.press("Enter")
     tab.page.locator("#key-fault:has-text('not known')").wait_for()
-    tab.page.get_by_label("API key", exact=True).fill(right)
+    tab.page.get_by_label("API key", exact=True).fill(secret)
     tab.page.get_by_role("button", name="Use it").click()
     tab.live()
     dialog.wait_for(state="hidden")
     assert tab.says("#city") == "lisbon"
-    tab.page.locator("#nobody-told").wait_for()
+    tab.page.locator("#no-letters").wait_for()
     tab.page.goto(f"{url}/mesh")
     tab.live()  # the same tab still has the key
-    assert right not in tab.page.content()
+    assert secret not in tab.page.content()
 
 
-def test_the_whole_mesh_has_every_city_and_the_truth_once_it_is_told(visit: Open, mesh: Mesh) -> None:
+def test_the_whole_mesh_shows_every_city_and_the_reported_truth(visit: Open, mesh: Mesh) -> None:
     mesh.post("/lab/truth", truth(2000))
     tab = visit(f"{mesh.url}/mesh").live()
     tab.page.locator("#regrets svg").nth(2).wait_for()

@@ -1,4 +1,4 @@
-"""The files of the page: guarded, cached by content, loading nothing from elsewhere, and small."""
+"""The files of the page: security headers, caching by content, no other host, and a small size."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def city(tmp_path: Path) -> Iterator[RunningCity]:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_is_guarded_and_runs_no_script_but_its_own_files(city: RunningCity, path: str) -> None:
+def test_a_page_runs_no_script_but_its_own_files(city: RunningCity, path: str) -> None:
     answer = city.http.get(path)
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -45,8 +45,8 @@ def test_no_file_of_the_page_names_another_host_or_writes_markup(city: RunningCi
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_what_the_first_paint_takes_is_little(city: RunningCity, path: str) -> None:
-    """All files of the page, the story so far of five busy minutes, and the first frame."""
+def test_the_first_paint_loads_few_bytes(city: RunningCity, path: str) -> None:
+    """All files of the page, a history of five busy minutes, and the first frame."""
     seconds = [
         {
             "at": 1.7e9 + i + 0.123,
@@ -61,7 +61,7 @@ def test_what_the_first_paint_takes_is_little(city: RunningCity, path: str) -> N
     assert sum(map(len, loaded_by(city.http, path).values())) + data < FIRST_PAINT_BYTES
 
 
-def test_a_file_that_has_not_changed_is_not_sent_again(city: RunningCity) -> None:
+def test_an_unchanged_file_is_not_sent_again(city: RunningCity) -> None:
     first = city.http.get("/page/page.css")
     again = city.http.get("/page/page.css", headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
@@ -70,7 +70,7 @@ def test_a_file_that_has_not_changed_is_not_sent_again(city: RunningCity) -> Non
     assert other.headers["content-type"] == "text/javascript; charset=utf-8"
 
 
-def test_what_is_no_file_of_the_page_is_not_there(city: RunningCity) -> None:
+def test_a_path_that_is_no_file_of_the_page_is_not_found(city: RunningCity) -> None:
     for path in ("/page/none.js", "/page/..%2ffeed.py", "/page/"):
         missing = city.http.get(path)
         assert missing.status_code == 404

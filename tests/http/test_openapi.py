@@ -1,4 +1,4 @@
-"""Whatever is thrown at the API gets an answer that the API's own description foresees."""
+"""The API answers every request as its OpenAPI document says, also invalid ones."""
 
 import json
 import re
@@ -27,8 +27,8 @@ def sqlite_city(tmp_path: Path) -> Any:
 def test_schemathesis_finds_no_undocumented_answer(sqlite_city: RunningCity, tmp_path: Path) -> None:
     program = shutil.which("schemathesis", path=str(Path(sys.executable).parent))
     assert program, "schemathesis is in the dev extra"
-    # No schema tells which bytes are gossip: that all others are refused is what the other checks see.
-    # A live feed has no end for it to wait for; tests/dashboard/test_events.py tries it.
+    # No schema can say which bytes are a gossip message, so a 422 counts as an answer to valid data there.
+    # The live feed never ends; tests/dashboard/test_events.py tests it.
     (tmp_path / "schemathesis.toml").write_text(
         '[[operations]]\ninclude-path = "/gossip"\n'
         'checks.positive_data_acceptance.expected-statuses = ["2xx", 422]\n'
@@ -39,10 +39,10 @@ def test_schemathesis_finds_no_undocumented_answer(sqlite_city: RunningCity, tmp
             program,
             "run",
             f"{sqlite_city.url}/openapi.json",
-            # One worker: with two, CPython 3.11 now and then fails to parse ("AST constructor recursion depth
-            # mismatch"), which Hypothesis does in every thread.
+            # One worker: Hypothesis parses source in every thread, and with two CPython 3.11 sometimes fails
+            # ("AST constructor recursion depth mismatch").
             *("--checks", "all", "--max-examples", "130", "--seed", "1", "--workers", "1"),
-            # A key is not configured here, so calls without one are answered; see test_keys.
+            # No keys are configured here, so calls without one are answered; test_keys.py tests the others.
             *("--exclude-checks", "ignored_auth"),
             *("--suppress-health-check", "all"),
         ],
@@ -53,13 +53,13 @@ def test_schemathesis_finds_no_undocumented_answer(sqlite_city: RunningCity, tmp
         cwd=tmp_path,
     )
     assert run.returncode == 0, run.stdout[-6000:]
-    made = re.search(r"(\d+) generated", run.stdout)
-    assert made, run.stdout[-3000:]
-    assert int(made.group(1)) >= 2000, run.stdout[-3000:]
+    cases = re.search(r"(\d+) generated", run.stdout)
+    assert cases, run.stdout[-3000:]
+    assert int(cases.group(1)) >= 2000, run.stdout[-3000:]
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "named"),
+    ("body", "status", "word"),
     [
         (b"", 422, "JSON"),
         (b"{", 422, "JSON"),
@@ -85,30 +85,30 @@ def test_schemathesis_finds_no_undocumented_answer(sqlite_city: RunningCity, tmp
         (b'{"shared": {"demand": ' + b"1" * 10_000_000 + b"}}", 413, "bytes"),
     ],
 )
-def test_a_wrong_body_is_a_4xx_that_names_the_fault(
-    sqlite_city: RunningCity, body: bytes, status: int, named: str
+def test_an_invalid_body_is_a_4xx_that_names_the_fault(
+    sqlite_city: RunningCity, body: bytes, status: int, word: str
 ) -> None:
     response = sqlite_city.http.post("/price", content=body)
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
-    assert named in response.text
+    assert word in response.text
     assert sqlite_city.state()["decisions"] == 0
 
 
-def test_a_body_too_large_is_refused_though_its_length_is_not_announced(sqlite_city: RunningCity) -> None:
+def test_a_body_too_large_is_refused_without_a_content_length_too(sqlite_city: RunningCity) -> None:
     def endless() -> Any:
         for _ in range(100):
             yield b" " * 100_000
 
     try:
         status = sqlite_city.http.post("/price", content=endless()).status_code
-    except httpx.TransportError:  # the answer came, and the door was closed, before all was sent
+    except httpx.TransportError:  # the city answered and closed before all was sent
         status = 413
     assert status == 413
     assert sqlite_city.http.get("/healthz").status_code == 200
 
 
-def test_the_examples_of_the_description_work_as_they_stand(sqlite_city: RunningCity) -> None:
+def test_the_examples_in_the_openapi_document_work_unchanged(sqlite_city: RunningCity) -> None:
     document = sqlite_city.http.get("/openapi.json").json()
 
     def example(path: str) -> Any:
@@ -123,7 +123,7 @@ def test_the_examples_of_the_description_work_as_they_stand(sqlite_city: Running
     assert sqlite_city.http.get("/docs").status_code == 200
 
 
-def test_a_request_id_is_echoed_and_one_that_is_none_replaced(sqlite_city: RunningCity) -> None:
+def test_a_request_id_is_echoed_and_an_invalid_one_replaced(sqlite_city: RunningCity) -> None:
     http = sqlite_city.http
     assert http.get("/version", headers={"X-Request-ID": "abc-1"}).headers["x-request-id"] == "abc-1"
     assert len(http.get("/version", headers={"X-Request-ID": "x" * 300}).headers["x-request-id"]) == 16
@@ -144,30 +144,30 @@ def test_head_is_get_without_a_body(sqlite_city: RunningCity) -> None:
     assert sqlite_city.http.head("/nothing").status_code == 404
 
 
-def test_the_docs_load_nothing_from_elsewhere(sqlite_city: RunningCity) -> None:
+def test_the_docs_load_nothing_from_another_host(sqlite_city: RunningCity) -> None:
     page = sqlite_city.http.get("/docs").text
-    loaded = re.findall(r'(?:src|href)="([^"]+)"', page)
-    assert len(loaded) == 3
-    assert all(link.startswith("/") for link in loaded)
-    assert {sqlite_city.http.get(link).status_code for link in loaded} == {200}
+    links = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert len(links) == 3
+    assert all(link.startswith("/") for link in links)
+    assert {sqlite_city.http.get(link).status_code for link in links} == {200}
 
 
-def test_headers_without_end_are_cut_off(sqlite_city: RunningCity) -> None:
+def test_endless_headers_close_the_connection(sqlite_city: RunningCity) -> None:
     host, port = sqlite_city.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as caller:
         caller.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\nX-Long: ")
-        sent = 0
+        byte_count = 0
         with suppress(ConnectionError):
-            while sent < 10_000_000:
+            while byte_count < 10_000_000:
                 caller.sendall(b"a" * 10_000)
-                sent += 10_000
+                byte_count += 10_000
                 time.sleep(0.001)
-        assert sent < 10_000_000
+        assert byte_count < 10_000_000
     long = {"X-Long": "a" * 20_000}
     assert sqlite_city.http.get("/version", headers=long).status_code == 200
 
 
-def test_metrics_count_what_happened(sqlite_city: RunningCity) -> None:
+def test_metrics_count_requests_decisions_and_commits(sqlite_city: RunningCity) -> None:
     before = commits(sqlite_city)
     decision = sqlite_city.price()
     sqlite_city.feedback(decision["decision_id"], 0.5)
@@ -183,12 +183,12 @@ def test_metrics_count_what_happened(sqlite_city: RunningCity) -> None:
 
 
 def commits(city: RunningCity) -> float:
-    found = re.search(r"^pricemesh_commit_operations_count (.*)$", city.http.get("/metrics").text, re.M)
-    assert found
-    return float(found.group(1))
+    match = re.search(r"^pricemesh_commit_operations_count (.*)$", city.http.get("/metrics").text, re.M)
+    assert match
+    return float(match.group(1))
 
 
-def test_a_fault_in_a_batch_names_which_request(sqlite_city: RunningCity) -> None:
+def test_a_fault_in_a_batch_names_its_request(sqlite_city: RunningCity) -> None:
     wrong = CONTEXT | {"shared": {"demand": 0.5, "rain": 7.0, "event": 1.0}}
     answer = sqlite_city.http.post("/price/batch", json={"requests": [CONTEXT, CONTEXT, wrong]})
     assert [fault["field"] for fault in answer.json()["errors"]] == ["requests.2.shared.rain"]

@@ -1,4 +1,4 @@
-"""`GET /events`: the live feed as server-sent events, and a way out for readers who do not read."""
+"""`GET /events`: the live feed as server-sent events. Knows ASGI, and nothing of what a frame holds."""
 
 import asyncio
 import logging
@@ -7,7 +7,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from pricemesh.dashboard.feed import Feed, Reader, cancelled
+from pricemesh.dashboard.feed import EventReader, Feed
+from pricemesh.runtime import cancel_task
 
 log = logging.getLogger("pricemesh.requests")
 
@@ -16,13 +17,15 @@ Receive = Callable[[], Awaitable[Any]]
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # nginx: pass on what comes when it comes
+    (b"x-accel-buffering", b"no"),  # nginx: pass every event on at once
 ]
 
 
 class EventStream(Response):
-    """Ends after so many frames, when the reader leaves, or when the city stops. A reader that is dropped
-    is cut off in the middle: whatever is sent to it waits, and so would a proper end."""
+    """Ends after a number of frames, when the reader leaves, or when the city stops.
+
+    A reader that does not keep up is disconnected without a final chunk: `send` to it blocks.
+    """
 
     def __init__(self, feed: Feed, frames: int | None) -> None:
         super().__init__()
@@ -36,35 +39,35 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": b""})
                 return
             writing = asyncio.create_task(self._write(reader, send))
-            watched = [
+            tasks = [
                 writing,
-                asyncio.create_task(_left(receive)),
-                asyncio.create_task(reader.dropped.wait()),
+                asyncio.create_task(_wait_for_disconnect(receive)),
+                asyncio.create_task(reader.overflow.wait()),
             ]
             try:
-                await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-                if reader.dropped.is_set() and not writing.done():
-                    log.warning("dropped a reader of events that did not keep up")
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if reader.overflow.is_set() and not writing.done():
+                    log.warning("disconnected a reader of /events that did not keep up")
             finally:
-                for task in watched:
-                    await cancelled(task)
+                for task in tasks:
+                    await cancel_task(task)
 
-    async def _write(self, reader: Reader, send: Send) -> None:
-        await send(_more(b"retry: 2000\n\n"))
-        left = None if self._frames is None else self._frames + 1  # the history comes first
-        while left is None or left > 0:
+    async def _write(self, reader: EventReader, send: Send) -> None:
+        await send(_chunk(b"retry: 2000\n\n"))
+        remaining = None if self._frames is None else self._frames + 1  # the history comes first
+        while remaining is None or remaining > 0:
             event = await reader.events.get()
             if event is None:
                 break
-            await send(_more(event))
-            left = None if left is None else left - 1
+            await send(_chunk(event))
+            remaining = None if remaining is None else remaining - 1
         await send({"type": "http.response.body", "body": b""})
 
 
-def _more(body: bytes) -> dict[str, Any]:
+def _chunk(body: bytes) -> dict[str, Any]:
     return {"type": "http.response.body", "body": body, "more_body": True}
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,6 +1,5 @@
-"""What the page asks a city: the live feed, its beliefs; and where a driver reports the truth."""
+"""The calls of the page (live feed, beliefs), and the one by which a driver reports the truth."""
 
-import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -10,26 +9,21 @@ from pricemesh.city.beliefs import beliefs_of
 from pricemesh.city.pricing import Pricing
 from pricemesh.dashboard.events import EventStream
 from pricemesh.dashboard.feed import Feed
-from pricemesh.dashboard.lab import Lab
+from pricemesh.dashboard.truth import TruthReports
 from pricemesh.http import schemas
 from pricemesh.http.answers import example_request
-from pricemesh.http.api import json_response, problems, read, takes
+from pricemesh.http.routes.bodies import json_response, problems, read, takes
 
 EVENTS = """Server-sent events. First `history`: the last five minutes, second by second (`seconds`: `at`,
-`decisions` as [arm, count] pairs, `learned`, `reward`), the `versions` held by city, and what a driver told
-of the `truth`. Then a `frame` a second: `state` as `GET /state` gives it, `rates`, the new `seconds`, the
-`latest` decisions, `truth`. A `fault` says in `detail` why there is no frame. A reader that does not keep
-up is cut off: connect again."""
+`decisions` as [arm, count] pairs, `learned`, `reward`), the `versions` held of each city, and the `truth`
+that a driver has reported. Then a `frame` a second: `state` as in `GET /state`, `rates`, the new `seconds`,
+the `latest` decisions, `truth`. A `fault` says in `detail` why there is no frame. A reader that does not keep
+up is disconnected: connect again."""
 
 
-def live_routes(pricing: Pricing, feed: Feed, lab: Lab) -> APIRouter:
+def live_routes(pricing: Pricing, feed: Feed, truth_reports: TruthReports) -> APIRouter:
     router = APIRouter(tags=["dashboard"])
-    most_bytes = pricing.settings.limits.body_bytes
-    asked_for = {
-        part: features
-        for part, features in example_request(pricing.settings).items()
-        if part != "decision_id"
-    }
+    max_bytes = pricing.settings.limits.body_bytes
 
     @router.get(
         "/events",
@@ -37,7 +31,10 @@ def live_routes(pricing: Pricing, feed: Feed, lab: Lab) -> APIRouter:
         description=EVENTS,
         response_class=Response,
         responses=problems(
-            {422: "A parameter is wrong.", 503: "As many listen as may (limits.event_readers)."}
+            {
+                422: "A parameter is invalid.",
+                503: "The feed has its maximum of readers (limits.event_readers).",
+            }
         )
         | {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
     )
@@ -50,31 +47,36 @@ def live_routes(pricing: Pricing, feed: Feed, lab: Lab) -> APIRouter:
         "/beliefs",
         summary="What would be chosen for a context, and why; nothing is decided",
         response_model=schemas.Beliefs,
-        **takes(schemas.BeliefRequest, asked_for, {}),
+        **takes(schemas.BeliefRequest, _context_example(pricing), {}),
     )
     async def beliefs(request: Request) -> Response:
-        asked = await read(request, schemas.BeliefRequest, most_bytes)
-        return json_response(beliefs_of(pricing, asked.shared, asked.local))
+        context = await read(request, schemas.BeliefRequest, max_bytes)
+        return json_response(beliefs_of(pricing, context.shared, context.local))
 
     @router.post(
         "/lab/truth",
-        summary="For a driver that knows the truth: regret of cities together and alone",
-        response_model=schemas.TruthTaken,
+        summary="For the driver of a demonstration: regret of the cities together and alone",
+        response_model=schemas.TruthReceipt,
         **takes(
             schemas.TruthRequest,
-            _example(pricing.settings.city),
-            {403: "This city is no demonstration, or the key lacks the scope."},
+            _truth_example(pricing.settings.city),
+            {403: "This city is not a demonstration, or the key lacks the scope."},
         ),
     )
     async def truth(request: Request) -> Response:
-        told = await read(request, schemas.TruthRequest, most_bytes)
-        lab.report(told.cities, time.time())
-        return json_response({"cities": len(told.cities)})
+        report = await read(request, schemas.TruthRequest, max_bytes)
+        truth_reports.report(report.cities, pricing.runtime.clock())
+        return json_response({"cities": len(report.cities)})
 
     return router
 
 
-def _example(city: str) -> dict[str, Any]:
+def _context_example(pricing: Pricing) -> dict[str, Any]:
+    example = example_request(pricing.settings)
+    return {"shared": example["shared"], "local": example["local"]}
+
+
+def _truth_example(city: str) -> dict[str, Any]:
     return {
         "cities": [
             {

@@ -1,4 +1,7 @@
-"""The OpenAPI document of a city: FastAPI's, with the bodies we read ourselves and this city's features."""
+"""The OpenAPI document of a city: FastAPI's own, the calls answered before FastAPI, and this city's features.
+
+`routes/bodies.py` describes what the routes themselves take and answer.
+"""
 
 from typing import Any
 
@@ -10,20 +13,21 @@ from pydantic.json_schema import models_json_schema
 from pricemesh.city.settings import Settings
 from pricemesh.core.features import Feature
 from pricemesh.http import schemas
-from pricemesh.http.admission import scope_of
 from pricemesh.http.answers import example_request
-from pricemesh.http.api import problems
+from pricemesh.http.admission import scope_of
 from pricemesh.http.asgi import GOSSIP_MEDIA_TYPE
+from pricemesh.http.routes.bodies import PROBLEMS_OF_A_BODY, problems
 from pricemesh.http.traffic import Traffic, TrafficCall
 
-BODIES: tuple[type[BaseModel], ...] = (
+# What FastAPI does not know of, because the calls read and write these themselves.
+MODELS: tuple[type[BaseModel], ...] = (
     schemas.PriceRequest,
     schemas.PriceBatch,
     schemas.FeedbackRequest,
     schemas.FeedbackBatch,
     schemas.Decision,
     schemas.DecisionBatch,
-    schemas.Learned,
+    schemas.FeedbackReceipt,
     schemas.FeedbackOutcomes,
     schemas.PinRequest,
     schemas.FreezeRequest,
@@ -33,95 +37,110 @@ BODIES: tuple[type[BaseModel], ...] = (
     schemas.TruthRequest,
     schemas.Problem,
 )
+REFERENCE = "#/components/schemas/"
 
 
 def describe(app: FastAPI, settings: Settings, traffic: Traffic) -> dict[str, Any]:
+    """Built once, when it is first asked for."""
     if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
-        )
-        _, definitions = models_json_schema(
-            [(model, "validation") for model in BODIES], ref_template="#/components/schemas/{model}"
-        )
-        schemas = definitions["$defs"]
-        examples = _examples(settings)
-        document["paths"] = {
-            path: {"post": _operation(path, call, examples[path])} for path, call in traffic.calls.items()
-        } | document["paths"]
-        document["paths"]["/gossip"] = {"post": _gossip()}
-        for name in ("PriceRequest", "BeliefRequest"):
-            _name_features(schemas[name], settings)
-        most = settings.feedback.largest_reward
-        schemas["FeedbackRequest"]["properties"]["reward"] |= {"minimum": -most, "maximum": most}
-        schemas["PriceBatch"]["properties"]["requests"]["maxItems"] = settings.limits.batch_size
-        schemas["FeedbackBatch"]["properties"]["items"]["maxItems"] = settings.limits.batch_size
-        components = document.setdefault("components", {})
-        components.setdefault("schemas", {}).update(schemas)
-        if settings.security.api_keys_file is not None:
-            _name_scopes(document, components)
-        app.openapi_schema = document
+        app.openapi_schema = _document(app, settings, traffic)
     return app.openapi_schema
 
 
+def _document(app: FastAPI, settings: Settings, traffic: Traffic) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    examples = _examples(settings)
+    document["paths"] = {
+        path: {"post": _traffic_call(path, call, examples[path])} for path, call in traffic.calls.items()
+    } | document["paths"]
+    document["paths"]["/gossip"] = {"post": _gossip_call()}
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {}).update(_models_of(settings))
+    if settings.security.api_keys_file is not None:
+        _add_scopes(document, components)
+    return document
+
+
+def _models_of(settings: Settings) -> dict[str, Any]:
+    """The JSON schemas of our models, with this city's features and limits."""
+    _, definitions = models_json_schema(
+        [(model, "validation") for model in MODELS], ref_template=REFERENCE + "{model}"
+    )
+    models: dict[str, Any] = definitions["$defs"]
+    for name in ("PriceRequest", "BeliefRequest"):
+        _add_features(models[name], settings)
+    max_reward = settings.feedback.largest_reward
+    models["FeedbackRequest"]["properties"]["reward"] |= {"minimum": -max_reward, "maximum": max_reward}
+    models["PriceBatch"]["properties"]["requests"]["maxItems"] = settings.limits.batch_size
+    models["FeedbackBatch"]["properties"]["items"]["maxItems"] = settings.limits.batch_size
+    return models
+
+
 def _examples(settings: Settings) -> dict[str, Any]:
-    asked = example_request(settings)
-    given = {"decision_id": asked["decision_id"], "reward": 0.8}
+    price = example_request(settings)
+    feedback = {"decision_id": price["decision_id"], "reward": 0.8}
     return {
-        "/price": asked,
-        "/price/batch": {"requests": [asked, asked]},
-        "/feedback": given,
-        "/feedback/batch": {"items": [given]},
+        "/price": price,
+        "/price/batch": {"requests": [price, price]},
+        "/feedback": feedback,
+        "/feedback/batch": {"items": [feedback]},
     }
 
 
-def _operation(path: str, call: TrafficCall, example: Any) -> dict[str, Any]:
-    reference = "#/components/schemas/"
-    refused = {413: "The body is too large.", 422: "The body is wrong."}
+def _traffic_call(path: str, call: TrafficCall, example: Any) -> dict[str, Any]:
     answers: dict[str, Any] = {
         "200": {
-            "description": "Done, and kept.",
-            "content": {"application/json": {"schema": {"$ref": reference + call.response.__name__}}},
+            "description": "Committed.",
+            "content": {"application/json": {"schema": {"$ref": REFERENCE + call.response.__name__}}},
         }
     }
-    answers |= {str(status): said for status, said in problems(call.problems | refused).items()}
-    schema = {"schema": {"$ref": reference + call.request.__name__}, "example": example}
+    schema = {"schema": {"$ref": REFERENCE + call.request.__name__}, "example": example}
     return {
         "tags": ["prices"],
         "summary": call.summary,
         "operationId": path.strip("/").replace("/", "_"),
         "requestBody": {"required": True, "content": {"application/json": schema}},
-        "responses": answers,
+        "responses": answers | _refusals(call.problems | PROBLEMS_OF_A_BODY),
     }
 
 
-def _gossip() -> dict[str, Any]:
-    bytes_ = {GOSSIP_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
+def _gossip_call() -> dict[str, Any]:
+    message = {GOSSIP_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
     answers: dict[str, Any] = {
-        "200": {"description": "What this city holds, and what the caller lacks.", "content": bytes_},
-        "204": {"description": "Both hold the same."},
+        "200": {
+            "description": "This city's digest, and the letters that the caller lacks.",
+            "content": message,
+        },
+        "204": {"description": "Both cities hold the same letters."},
     }
-    refused = {
-        401: "Not signed with a secret known here, too old, or heard before.",
+    refusals = {
+        401: "Not signed with a secret of this city, too old, or a replay.",
         403: "This city takes no gossip, or an operator has dropped the caller.",
         409: "The cities differ in arms, shared features, policy or group.",
         413: "The body is too large.",
-        422: "The body is no gossip.",
+        422: "The body is not a gossip message.",
     }
     return {
         "tags": ["gossip"],
         "summary": "For peers: exchange letters",
         "operationId": "gossip",
-        "requestBody": {"required": True, "content": bytes_},
-        "responses": answers | {str(status): said for status, said in problems(refused).items()},
+        "requestBody": {"required": True, "content": message},
+        "responses": answers | _refusals(refusals),
     }
 
 
-def _name_scopes(document: dict[str, Any], components: dict[str, Any]) -> None:
+def _refusals(descriptions: dict[int, str]) -> dict[str, Any]:
+    return {str(status): response for status, response in problems(descriptions).items()}
+
+
+def _add_scopes(document: dict[str, Any], components: dict[str, Any]) -> None:
     components["securitySchemes"] = {
         "key": {
             "type": "http",
             "scheme": "bearer",
-            "description": "An API key made by `pricemesh keys new`; X-API-Key takes it too.",
+            "description": "An API key made by `pricemesh keys new`, here or in `X-API-Key`.",
         }
     }
     for path, operations in document["paths"].items():
@@ -129,25 +148,21 @@ def _name_scopes(document: dict[str, Any], components: dict[str, Any]) -> None:
         for operation in operations.values():
             operation["security"] = [{"key": []}] if scope else []
             if scope:
-                operation["description"] = f"Wants a key with the scope `{scope}`."
+                operation["description"] = f"Needs a key with the scope `{scope}`."
 
 
-def _name_features(request: dict[str, Any], settings: Settings) -> None:
+def _add_features(request: dict[str, Any], settings: Settings) -> None:
     space = settings.features.space
-    request["properties"]["shared"] = _object(space.shared)
-    request["properties"]["local"] = _object(space.local)
+    request["properties"]["shared"] = _object_of(space.shared)
+    request["properties"]["local"] = _object_of(space.local)
     request["required"] = ["shared", "local"] if space.local else ["shared"]
 
 
-def _object(features: tuple[Feature, ...]) -> dict[str, Any]:
+def _object_of(features: tuple[Feature, ...]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {
-            feature.name: {
-                "type": "number",
-                "minimum": feature.min,
-                "maximum": feature.max,
-            }
+            feature.name: {"type": "number", "minimum": feature.min, "maximum": feature.max}
             for feature in features
         },
         "required": [feature.name for feature in features],

@@ -1,4 +1,7 @@
-"""Every HTTP body, in and out. Numbers are finite; unknown fields are refused."""
+"""The models of every HTTP body, in and out: the contract that OpenAPI documents.
+
+Incoming numbers are finite, and unknown fields are refused. Field names are public: they never change.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -6,94 +9,97 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pricemesh.city.addresses import CITY_NAME
 
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 IDENTIFIER = r"[A-Za-z0-9._:@-]{1,128}"
 Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER}$")]
 SUBJECT = r"[^\x00-\x1f\x7f]{1,200}"
 Subject = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
-class Incoming(BaseModel):
+class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PriceRequest(Incoming):
-    shared: dict[str, Number] = Field(description="Every declared shared feature by name.")
-    local: dict[str, Number] = Field(default={}, description="Every declared local feature by name.")
+class PriceRequest(RequestBody):
+    shared: dict[str, FiniteNumber] = Field(description="Every declared shared feature by name.")
+    local: dict[str, FiniteNumber] = Field(default={}, description="Every declared local feature by name.")
     decision_id: Identifier | None = Field(
-        default=None, description="Your own name for the decision: asked again, it gets the same answer."
+        default=None, description="Your own id for the decision. The same id again gets the same answer."
     )
     subject: Subject | None = Field(
-        default=None, description="Whose price it is (a customer, a route): `max_step` holds for each."
+        default=None,
+        description="Whose price it is (a customer, a route). `max_step` applies to each subject separately.",
     )
 
 
-class PriceBatch(Incoming):
+class PriceBatch(RequestBody):
     requests: list[PriceRequest] = Field(min_length=1)
 
 
-class FeedbackRequest(Incoming):
+class FeedbackRequest(RequestBody):
     decision_id: Identifier
     reward: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e12, le=1e12)]
 
 
-class FeedbackBatch(Incoming):
+class FeedbackBatch(RequestBody):
     items: list[FeedbackRequest] = Field(min_length=1)
 
 
-class PinRequest(Incoming):
-    price: Number = Field(description="One of the arms' prices.")
+class PinRequest(RequestBody):
+    price: FiniteNumber = Field(description="One of the arms' prices.")
     reason: Annotated[str, Field(max_length=500)] = ""
 
 
-class FreezeRequest(Incoming):
+class FreezeRequest(RequestBody):
     reason: Annotated[str, Field(max_length=500)] = ""
 
 
-class TickRequest(Incoming):
+class TickRequest(RequestBody):
     phase: Literal["exchange", "absorb", "both"] = "both"
 
 
-class TrustRequest(Incoming):
-    key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="As `gossip.key` in its own /state.")]
+class TrustRequest(RequestBody):
+    key: Annotated[
+        str, Field(pattern=r"^[0-9a-f]{64}$", description="`gossip.key` in the /state of that city.")
+    ]
 
 
-class BeliefRequest(Incoming):
-    shared: dict[str, Number] = Field(description="Every declared shared feature by name.")
-    local: dict[str, Number] = Field(default={}, description="Every declared local feature by name.")
+class BeliefRequest(RequestBody):
+    shared: dict[str, FiniteNumber] = Field(description="Every declared shared feature by name.")
+    local: dict[str, FiniteNumber] = Field(default={}, description="Every declared local feature by name.")
 
 
-class Regret(Incoming):
+class Regret(RequestBody):
     decisions: Annotated[int, Field(ge=0, le=2**53)]
     regret: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e12, le=1e12)]
 
 
-class CityTruth(Incoming):
+class CityTruth(RequestBody):
     city: Annotated[str, Field(pattern=f"^{CITY_NAME}$")]
     together: Regret
-    alone: Regret | None = Field(default=None, description="The same city, same customers, without peers.")
+    alone: Regret | None = Field(default=None, description="The same city and customers without peers.")
 
 
-class TruthRequest(Incoming):
+class TruthRequest(RequestBody):
     cities: list[CityTruth] = Field(min_length=1, max_length=64)
 
 
-class TruthTaken(BaseModel):
+class TruthReceipt(BaseModel):
     cities: int
 
 
-class Ticked(BaseModel):
+class TickResult(BaseModel):
     ticks: int
     absorbed: bool
 
 
-class Left(BaseModel):
-    told: int = Field(description="How many peers have heard it.")
+class LeaveResult(BaseModel):
+    told: int = Field(description="How many peers were told.")
 
 
 class Limit(BaseModel):
     rule: Literal["floor", "ceiling", "max_step", "pin"]
-    arms: list[int] = Field(description="The arms it ruled out.")
+    arms: list[int] = Field(description="The arms that it rules out.")
 
 
 class Decision(BaseModel):
@@ -111,16 +117,18 @@ class DecisionBatch(BaseModel):
     decisions: list[Decision]
 
 
-class Learned(BaseModel):
+class FeedbackReceipt(BaseModel):
     decision_id: str
     reward: float
-    learned: bool = Field(description="False while learning is frozen: kept, and never learned.")
-    version: int | None = Field(description="The learner's version with this feedback.")
+    learned: bool = Field(
+        description="False while learning is frozen: the feedback is stored and never learned."
+    )
+    version: int | None = Field(description="The learner's version after this feedback.")
 
 
 class FeedbackOutcome(BaseModel):
     decision_id: str
-    status: int = Field(description="What `POST /feedback` would have answered: 200, 404, 409 or 410.")
+    status: int = Field(description="The status that `POST /feedback` would answer: 200, 404, 409 or 410.")
     learned: bool = False
     version: int | None = None
     detail: str | None = None
@@ -139,8 +147,10 @@ class ArmScore(BaseModel):
 
 class Contribution(BaseModel):
     origin: str
-    estimate: float = Field(description="Its part of the chosen arm's estimate; all add up to it.")
-    radius: float = Field(description="Its part of the chosen arm's radius; all add up to it.")
+    estimate: float = Field(
+        description="Its part of the chosen arm's estimate. The parts add up to the estimate."
+    )
+    radius: float = Field(description="Its part of the chosen arm's radius. The parts add up to the radius.")
 
 
 class FeedbackRecord(BaseModel):
@@ -151,7 +161,7 @@ class FeedbackRecord(BaseModel):
 
 
 class DecisionRecord(Decision):
-    """The audit record: everything that was known when the price was given."""
+    """The audit record: everything the city knew when it decided, and the feedback since."""
 
     number: int
     made_at: float
@@ -165,7 +175,7 @@ class DecisionRecord(Decision):
 
 class DecisionPage(BaseModel):
     decisions: list[DecisionRecord]
-    next_before: int | None = Field(description="Pass as `before` for the next page; null at the end.")
+    next_before: int | None = Field(description="Pass it as `before` for the next page; null on the last.")
 
 
 class Interval(BaseModel):
@@ -174,19 +184,19 @@ class Interval(BaseModel):
 
 
 class ArmBelief(ArmScore):
-    own: Interval = Field(description="By this city's own data alone.")
+    own: Interval = Field(description="From this city's own data alone.")
     ruled_out_by: Literal["floor", "ceiling", "max_step", "pin"] | None
 
 
 class Beliefs(BaseModel):
-    """What a city would do for a context, and why. Nothing is decided and nothing kept."""
+    """What a city would choose for a context, and why. Nothing is decided or stored."""
 
     policy: str
     version: int
     chosen: int = Field(description="The allowed arm with the highest estimate + radius.")
-    chosen_alone: int = Field(description="The one it would choose by its own data alone.")
-    separable: bool = Field(description="False where own parameters hold what peers told (netsgducb).")
-    told_by: list[str] = Field(description="The peers that count.")
+    chosen_alone: int = Field(description="The arm it would choose from its own data alone.")
+    separable: bool = Field(description="False if the own parameters contain those of peers (netsgducb).")
+    told_by: list[str] = Field(description="The peers whose letters count.")
     arms: list[ArmBelief]
 
 
@@ -199,16 +209,16 @@ class ArmState(BaseModel):
 
 class PeerState(BaseModel):
     origin: str | None = Field(description="Null until it has answered.")
-    address: str | None = Field(description="Null for a city that is known by relays only.")
+    address: str | None = Field(description="Null for a city known through relayed letters only.")
     epoch: int | None
     version: int | None
-    age_seconds: float | None = Field(description="Since it was last heard, or its newest letter came.")
+    age_seconds: float | None = Field(description="Time since it last called, answered, or had a new letter.")
     status: Literal["fresh", "relayed", "silent", "left", "quarantined", "dropped", "not reached"]
     reason: str | None
-    via: str | None = Field(description="Who brought what it is quarantined for.")
-    weights: list[float] = Field(description="How much it counts, by arm.")
+    via: str | None = Field(description="The city that brought the letter it is quarantined for.")
+    weights: list[float] = Field(description="Its weight for each arm.")
     share: float | None = Field(
-        description="Its share of all that this city goes by on the shared part: of the information "
+        description="Its share of what this city knows about the shared features: of the information "
         "(netpool) or of the weights. The rest is the city's own."
     )
     bytes_in: int
@@ -228,11 +238,11 @@ class FeatureStates(BaseModel):
 
 class GossipState(BaseModel):
     group: str
-    epoch: int | None = Field(description="Grows when this city was restored from an older state.")
-    published_version: int | None = Field(description="What peers are told at most.")
+    epoch: int | None = Field(description="Grows when this city is restored from an older state.")
+    published_version: int | None = Field(description="Version of this city's newest letter.")
     ticks: int
     left: bool
-    key: str = Field(description="The key this city's letters are sealed with.")
+    key: str = Field(description="The public key that verifies this city's letters.")
 
 
 class Control(BaseModel):

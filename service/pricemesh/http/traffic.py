@@ -75,7 +75,7 @@ class Traffic:
             "/feedback": TrafficCall(
                 "Tell what a decision brought",
                 schemas.FeedbackRequest,
-                schemas.Learned,
+                schemas.FeedbackReceipt,
                 refusals,
                 partial(parsed, schemas.FeedbackRequest),
                 self._learn,

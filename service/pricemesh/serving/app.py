@@ -11,19 +11,23 @@ from fastapi_offline import FastAPIOffline
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.settings import Settings
 from pricemesh.dashboard.feed import Feed
-from pricemesh.dashboard.feed import cancelled as cancel
-from pricemesh.dashboard.lab import Lab
 from pricemesh.dashboard.pages import page_routes
 from pricemesh.dashboard.routes import live_routes
+from pricemesh.dashboard.truth import TruthReports
 from pricemesh.gossip.exchange import Gossip
-from pricemesh.http import api
 from pricemesh.http.admission import DOCS_FILES, Admission, RequestRecorder
 from pricemesh.http.asgi import Application
 from pricemesh.http.keys import Gatekeeper, read_keys
 from pricemesh.http.metrics import Metrics
 from pricemesh.http.openapi import describe
+from pricemesh.http.routes.admin import admin_routes
+from pricemesh.http.routes.audit import audit_routes
+from pricemesh.http.routes.errors import handle_errors
+from pricemesh.http.routes.operation import operation_routes
+from pricemesh.http.routes.peers import peer_routes
+from pricemesh.http.state import state_of
 from pricemesh.http.traffic import Traffic
-from pricemesh.runtime import Runtime
+from pricemesh.runtime import Runtime, cancel_task
 from pricemesh.version import __version__
 
 log = logging.getLogger("pricemesh")
@@ -42,8 +46,8 @@ def create_app(
     pricing = Pricing(settings, runtime, observe_commit=metrics.commit)
     gossip = Gossip(pricing)
     metrics.watch(pricing, gossip)
-    lab = Lab(demo=settings.lab.demo)
-    feed = Feed(pricing, gossip, lab, lambda: api.state_of(pricing, gossip))
+    truth = TruthReports(demo=settings.lab.demo)
+    feed = Feed(pricing, gossip, truth, lambda: state_of(pricing, gossip))
     keys = read_keys(settings.security.api_keys_file) if settings.security.api_keys_file else None
     server = settings.server
     recorder = recorder or TemporaryRecorder()
@@ -71,7 +75,7 @@ def create_app(
             yield
         finally:
             for task in tasks:
-                await cancel(task)
+                await cancel_task(task)
             await gossip.stop()
             await pricing.stop()
             log.info("stopped", extra={"city": settings.city, "learner_version": pricing.version})
@@ -85,14 +89,14 @@ def create_app(
         static_url=DOCS_FILES,
     )
     for router in (
-        api.reading_routes(pricing, gossip),
-        api.admin_routes(pricing, gossip),
-        api.peer_routes(gossip),
-        api.operating_routes(pricing, metrics),
-        live_routes(pricing, feed, lab),
+        audit_routes(pricing, gossip),
+        admin_routes(pricing, gossip),
+        peer_routes(gossip),
+        operation_routes(pricing, metrics),
+        live_routes(pricing, feed, truth),
         page_routes(),
     ):
         framework.include_router(router)
-    api.handle_errors(framework)
+    handle_errors(framework)
     framework.openapi = lambda: describe(framework, settings, traffic)  # type: ignore[method-assign]
     return Application(framework, pricing=pricing, gossip=gossip, admission=admission, traffic=traffic)

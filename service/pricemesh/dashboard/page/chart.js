@@ -2,16 +2,16 @@
 
 import { s } from "./dom.js";
 
-/** Draw anew into `place`: `paint(add, width)` gets the width in pixels, so that text keeps its size. */
-export function draw(place, height, said, paint) {
+/** Replace the drawing in `place`. `paint(add, width)` gets the width in pixels, so that text keeps its size. */
+export function draw(place, height, label, paint) {
   const width = Math.max(240, Math.floor(place.clientWidth));
-  const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said });
+  const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   paint((...elements) => svg.append(...elements.flat(Infinity)), width);
   place.replaceChildren(svg);
 }
 
-/** About how wide a bold label is; text grows with the page, drawings do not. */
-export const wide = (said) => (said.length * 8.1 * parseFloat(getComputedStyle(document.documentElement).fontSize)) / 15;
+/** About how many pixels wide a bold label is. Text grows with the page's font size, drawings do not. */
+export const textWidth = (label) => (label.length * 8.1 * parseFloat(getComputedStyle(document.documentElement).fontSize)) / 15;
 
 export function scale(from, to, start, end) {
   const span = to - from || 1;
@@ -33,7 +33,7 @@ export function ticks(low, high, about = 5) {
   });
 }
 
-export const text = (x, y, said, attributes) => s("text", { x, y, ...attributes }, said);
+export const text = (x, y, content, attributes) => s("text", { x, y, ...attributes }, content);
 export const line = (x1, y1, x2, y2, kind) => s("line", { x1, y1, x2, y2, class: kind });
 
 export function path(points, kind, attributes) {
@@ -43,43 +43,43 @@ export function path(points, kind, attributes) {
 
 /** Horizontal lines with their values at the left. */
 export function rows(marks, y, left, right) {
-  return marks.map(({ value, text: said }) => [
+  return marks.map(({ value, text: label }) => [
     line(left, y(value), right, y(value), "grid"),
-    text(left - 8, y(value) + 4, said, { class: "tick", "text-anchor": "end" }),
+    text(left - 8, y(value) + 4, label, { class: "tick", "text-anchor": "end" }),
   ]);
 }
 
 /** Vertical lines with their values below. */
 export function columns(marks, x, top, bottom) {
-  return marks.map(({ value, text: said }) => [
+  return marks.map(({ value, text: label }) => [
     line(x(value), top, x(value), bottom, "grid"),
-    text(x(value), bottom + 17, said, { class: "tick", "text-anchor": "middle" }),
+    text(x(value), bottom + 17, label, { class: "tick", "text-anchor": "middle" }),
   ]);
 }
 
-/** How many seconds back charts go: as far as there is a story, within what the screen holds. */
-export function reach(seconds, at) {
-  const story = Math.ceil((at - (seconds[0]?.at ?? at)) / 60) * 60;
-  return Math.min(Math.max(60, story), innerWidth < 620 ? 120 : 300);
+/** How many seconds a time axis covers: all that is recorded, up to what fits on the screen. */
+export function spanOf(seconds, at) {
+  const recorded = Math.ceil((at - (seconds[0]?.at ?? at)) / 60) * 60;
+  return Math.min(Math.max(60, recorded), innerWidth < 620 ? 120 : 300);
 }
 
-/** Time up to now, in round steps. */
+/** A time axis that ends now, in round steps. */
 export function timeline(span, x, top, bottom) {
   const step = [15, 30, 60, 120, 300, 600, 1800, 3600].find((seconds) => span / seconds <= 5.01) ?? 7200;
   const marks = [];
   for (let back = 0; back <= span; back += step) {
-    const said = back === 0 ? "now" : step < 60 ? `−${back} s` : `−${back / 60} min`;
-    marks.push({ value: -back, text: said });
+    const label = back === 0 ? "now" : step < 60 ? `−${back} s` : `−${back / 60} min`;
+    marks.push({ value: -back, text: label });
   }
   return columns(marks, x, top, bottom);
 }
 
-/** Move labels that share a column apart, as little as need be. `wanted` are heights from the top. */
-export function apart(wanted, least, top, bottom) {
-  const order = wanted.map((y, i) => [y, i]).sort((a, b) => a[0] - b[0]);
-  for (let i = 1; i < order.length; i++) order[i][0] = Math.max(order[i][0], order[i - 1][0] + least);
-  const over = Math.max(0, (order.at(-1)?.[0] ?? 0) - bottom);
-  const placed = [];
-  order.forEach(([y, i]) => (placed[i] = Math.max(top, y - over)));
-  return placed;
+/** Move labels of one column apart until they are `gap` pixels apart. `heights` are measured from the top. */
+export function spread(heights, gap, top, bottom) {
+  const order = heights.map((y, i) => [y, i]).sort((a, b) => a[0] - b[0]);
+  for (let i = 1; i < order.length; i++) order[i][0] = Math.max(order[i][0], order[i - 1][0] + gap);
+  const excess = Math.max(0, (order.at(-1)?.[0] ?? 0) - bottom);
+  const result = [];
+  order.forEach(([y, i]) => (result[i] = Math.max(top, y - excess)));
+  return result;
 }

@@ -1,8 +1,8 @@
-// Calls to the city that serves this page, with an API key where it wants one.
+// Calls to the city that serves this page, with an API key if the city needs one.
 
 import { byId, say } from "./dom.js";
 
-const KEPT = "pricemesh-key";
+const STORAGE_NAME = "pricemesh-key";
 
 export class Problem extends Error {
   constructor(status, body) {
@@ -12,16 +12,16 @@ export class Problem extends Error {
   }
 }
 
-/** The answer, once a key that opens the door is known. */
+/** The response to a call. Asks the user for an API key, as often as the city refuses it. */
 export async function call(path, options = {}) {
   for (;;) {
-    const key = sessionStorage.getItem(KEPT);
+    const key = sessionStorage.getItem(STORAGE_NAME);
     const headers = { ...options.headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) };
     const answer = await fetch(path, { cache: "no-store", ...options, headers });
     if (answer.ok) return answer;
     const problem = new Problem(answer.status, await answer.json().catch(() => ({})));
     if (problem.status !== 401 && problem.status !== 403) throw problem;
-    if (key !== sessionStorage.getItem(KEPT)) continue; // another call was given one meanwhile
+    if (key !== sessionStorage.getItem(STORAGE_NAME)) continue; // another call has got a key meanwhile
     await askForKey(key ? problem.message : "");
   }
 }
@@ -30,10 +30,10 @@ export const get = async (path) => (await call(path)).json();
 export const post = async (path, body) =>
   (await call(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } })).json();
 
-let asking = null;
+let dialogResult = null; // a promise while the dialog is open
 
 function askForKey(fault) {
-  asking ??= new Promise((given) => {
+  dialogResult ??= new Promise((resolve) => {
     const dialog = byId("key");
     say(byId("key-fault"), fault);
     dialog.addEventListener("cancel", (event) => event.preventDefault());
@@ -41,15 +41,15 @@ function askForKey(fault) {
       "submit",
       (event) => {
         event.preventDefault();
-        sessionStorage.setItem(KEPT, byId("key-text").value.trim());
+        sessionStorage.setItem(STORAGE_NAME, byId("key-text").value.trim());
         byId("key-text").value = "";
         dialog.close();
-        asking = null;
-        given();
+        dialogResult = null;
+        resolve();
       },
       { once: true },
     );
     dialog.showModal();
   });
-  return asking;
+  return dialogResult;
 }

@@ -7,8 +7,8 @@ import { showMesh } from "./mesh-here.js";
 import { showNow } from "./now.js";
 
 startDecision();
-live((story) => {
-  showNow(story);
-  showMesh(story);
-  showBeliefs(story);
+live((feedData) => {
+  showNow(feedData);
+  showMesh(feedData);
+  showBeliefs(feedData);
 });

@@ -1,4 +1,4 @@
-// A decision, found by its id: what was asked, what was believed then, and whose word it rests on.
+// The view "A decision": its audit record by id, with the context, the estimates of then, and each city's part.
 
 import { get } from "./city-api.js";
 import { asTable, byId, h, say, table } from "./dom.js";
@@ -16,38 +16,38 @@ export function startDecision() {
     if (location.hash === hash) find(id);
     else location.hash = hash;
   });
-  addEventListener("hashchange", fromAddress);
+  addEventListener("hashchange", readAddress);
   addEventListener("resize", () => record && paint());
-  fromAddress();
+  readAddress();
 }
 
-/** `#decision=ID` in the address: it can be sent to a colleague. */
-function fromAddress() {
-  const found = location.hash.match(/^#decision=(.*)$/);
-  if (!found) return;
-  const id = decodeURIComponent(found[1]);
+/** `#decision=ID` in the address makes a record linkable. */
+function readAddress() {
+  const match = location.hash.match(/^#decision=(.*)$/);
+  if (!match) return;
+  const id = decodeURIComponent(match[1]);
   byId("decision-id").value = id;
   byId("decision").scrollIntoView();
   find(id);
 }
 
 async function find(id) {
-  if (!id) return refused("Give the id of a decision, as /price answered it.");
+  if (!id) return showFault("Give the id of a decision, as /price answered it.");
   try {
     record = await get(`decisions/${encodeURIComponent(id)}`);
   } catch (fault) {
-    return refused(fault.status === 404 ? `There is no decision “${id}” in this city.` : fault.message);
+    return showFault(fault.status === 404 ? `There is no decision “${id}” in this city.` : fault.message);
   }
   byId("decision-fault").hidden = true;
   byId("record").hidden = false;
   paint();
 }
 
-function refused(said) {
+function showFault(text) {
   record = null;
   byId("record").hidden = true;
   byId("decision-fault").hidden = false;
-  say(byId("decision-fault"), said);
+  say(byId("decision-fault"), text);
 }
 
 function paint() {
@@ -62,12 +62,12 @@ function paint() {
     ["Ruled out", limits.length ? limits.map((limit) => `${limit.arms.map((k) => price(record.arms[k].price)).join(", ")} (${rule(limit.rule)})`).join("; ") : "nothing"],
   ];
   byId("facts").replaceChildren(...facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
-  const out = new Map(limits.flatMap((limit) => limit.arms.map((k) => [k, limit.rule])));
-  const arms = record.arms.map((each) => ({ ...each, out: out.get(each.arm) }));
+  const rules = new Map(limits.flatMap((limit) => limit.arms.map((k) => [k, limit.rule])));
+  const arms = record.arms.map((each) => ({ ...each, out: rules.get(each.arm) }));
   drawWaterfall(byId("waterfall"), contributions, record);
   asTable(byId("waterfall-table"), () => waterfallTable(contributions, record));
   drawIntervals(byId("then"), arms, arm);
   asTable(byId("then-table"), () => intervalsTable("What the city believed of each price then", arms, arm));
   const context = ["shared", "local"].flatMap((part) => Object.entries(record.context[part]).map(([name, value]) => ({ part, name, value })));
-  byId("context").replaceChildren(table("The context that was asked for", [["Feature", (each) => each.name], ["Kind", (each) => each.part], ["Value", (each) => number(each.value), true]], context));
+  byId("context").replaceChildren(table("The context of the request", [["Feature", (each) => each.name], ["Kind", (each) => each.part], ["Value", (each) => number(each.value), true]], context));
 }

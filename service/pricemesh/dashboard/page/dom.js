@@ -1,4 +1,4 @@
-// Elements from plain values. Text goes in as text, never as markup: names and reasons come from others.
+// Building elements. Text is inserted as text, never as markup: names and reasons come from others.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -16,32 +16,32 @@ export const h = (tag, attributes, ...children) => fill(document.createElement(t
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 export const byId = (id) => document.getElementById(id);
 
-/** Set text only where it differs, so that nothing flickers and no selection is lost. */
+/** Set an element's text if it differs, so that nothing flickers and no selection is lost. */
 export function say(element, text) {
   if (element.textContent !== String(text)) element.textContent = text;
 }
 
-/** Children for items, kept by key from one time to the next: focus stays where it is. */
+/** Show one child for each item. Children are reused by key, so that focus stays where it is. */
 export function keyed(parent, items, key, make, update) {
-  const had = (parent.keyed ??= new Map());
-  const has = new Map();
+  const previous = (parent.keyed ??= new Map());
+  const current = new Map();
   let place = parent.firstElementChild;
   for (const item of items) {
     const name = key(item);
-    const child = had.get(name) ?? make(item);
-    has.set(name, child);
+    const child = previous.get(name) ?? make(item);
+    current.set(name, child);
     if (child === place) place = place.nextElementSibling;
     else parent.insertBefore(child, place);
-    update?.(child, item); // in its place, for drawings to know how wide it is
+    update?.(child, item); // after it is inserted: drawings need their width
   }
-  for (const [name, child] of had) if (!has.has(name)) child.remove();
-  parent.keyed = has;
+  for (const [name, child] of previous) if (!current.has(name)) child.remove();
+  parent.keyed = current;
 }
 
-/** A table: columns are [heading, cell of a row, whether it is a number]. */
+/** A table. Columns are [heading, function from row to cell, whether it is a number]. */
 export function table(caption, columns, rows) {
-  const cell = ([, of, isNumber], row) => {
-    const content = of(row);
+  const cell = ([, contentOf, isNumber], row) => {
+    const content = contentOf(row);
     return h("td", { class: isNumber ? "number" : null }, content instanceof Node ? content : String(content));
   };
   return h(
@@ -54,14 +54,14 @@ export function table(caption, columns, rows) {
   );
 }
 
-/** Under a chart, the same numbers for those who do not see it: made when it is opened, and kept current. */
+/** Under a chart, its numbers as a table for those who cannot see it: filled while it is open. */
 export function asTable(details, make) {
   details.make = make;
   const draw = () => {
     if (details.open) details.lastElementChild.replaceChildren(details.make());
   };
-  if (!details.ready) {
-    details.ready = true;
+  if (!details.initialised) {
+    details.initialised = true;
     details.replaceChildren(h("summary", null, "As a table"), h("div", { class: "scroll", tabindex: 0 }));
     details.addEventListener("toggle", draw);
   }

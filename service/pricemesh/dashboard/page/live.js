@@ -1,48 +1,50 @@
-// What every page has: the feed, the story so far, and a line that says whether what is shown is current.
+// What every page has: the feed, the data received so far, and a line that tells how old they are.
 
 import { byId, say } from "./dom.js";
 import { listen } from "./feed.js";
-import { age, count, follow, now } from "./text.js";
+import { age, count, now, setClock } from "./text.js";
 
-const KEEP_SECONDS = 300;
-const story = { seconds: [], versions: {}, marks: [], frame: null };
+const HISTORY_SECONDS = 300;
+const VERSIONS_EVERY_SECONDS = 5;
+const MAX_MARKS = 400;
+const feedData = { seconds: [], versions: {}, marks: [], frame: null };
 
-/** Calls `show(story)` with every frame, and whenever the page's width changes. */
+/** Calls `show(feedData)` with every frame, and whenever the page's width changes. */
 export function live(show) {
-  const redraw = () => story.frame && show(story);
-  let last = 0;
+  const redraw = () => feedData.frame && show(feedData);
+  let timer = 0;
   addEventListener("resize", () => {
-    clearTimeout(last);
-    last = setTimeout(redraw, 100);
+    clearTimeout(timer);
+    timer = setTimeout(redraw, 100);
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   listen((event, content) => {
-    if (event === "fault") return fault(content.detail);
-    follow(content.at);
-    if (event === "history") Object.assign(story, { seconds: content.seconds, versions: content.versions, marks: content.truth });
-    if (event === "frame") take(content);
+    if (event === "fault") return showFault(content.detail);
+    setClock(content.at);
+    if (event === "history") Object.assign(feedData, { seconds: content.seconds, versions: content.versions, marks: content.truth });
+    if (event === "frame") addFrame(content);
     redraw();
-  }, connection);
-  setInterval(freshness, 500);
+  }, showConnection);
+  setInterval(showAge, 500);
 }
 
-function take(frame) {
-  const newest = story.seconds.at(-1)?.at ?? 0;
-  story.seconds.push(...frame.seconds.filter((second) => second.at > newest));
-  while (story.seconds.length && story.seconds[0].at < frame.at - KEEP_SECONDS - 5) story.seconds.shift();
-  const held = [[frame.state.city, frame.state.version], ...frame.state.peers.map((peer) => [peer.origin, peer.version])];
-  for (const [origin, version] of held) {
+function addFrame(frame) {
+  const newest = feedData.seconds.at(-1)?.at ?? 0;
+  feedData.seconds.push(...frame.seconds.filter((second) => second.at > newest));
+  while (feedData.seconds.length && feedData.seconds[0].at < frame.at - HISTORY_SECONDS - 5) feedData.seconds.shift();
+  const versions = [[frame.state.city, frame.state.version], ...frame.state.peers.map((peer) => [peer.origin, peer.version])];
+  for (const [origin, version] of versions) {
     if (!origin || version === null) continue;
-    const seen = (story.versions[origin] ??= []);
-    if (!seen.length || frame.at - seen.at(-1)[0] >= 5) seen.push([frame.at, version]);
-    if (seen.length > KEEP_SECONDS / 5) seen.shift();
+    const points = (feedData.versions[origin] ??= []);
+    if (!points.length || frame.at - points.at(-1)[0] >= VERSIONS_EVERY_SECONDS) points.push([frame.at, version]);
+    if (points.length > HISTORY_SECONDS / VERSIONS_EVERY_SECONDS) points.shift();
   }
-  if (frame.truth.length && frame.truth[0].at !== story.marks.at(-1)?.[0]) {
-    const each = (regret) => (regret?.decisions ? regret.regret / regret.decisions : null);
-    story.marks.push([frame.truth[0].at, Object.fromEntries(frame.truth.map((told) => [told.city, [each(told.together), each(told.alone)]]))]);
-    if (story.marks.length > 400) story.marks = story.marks.filter((_, i) => i % 2 === 0);
+  if (frame.truth.length && frame.truth[0].at !== feedData.marks.at(-1)?.[0]) {
+    const mean = (regret) => (regret?.decisions ? regret.regret / regret.decisions : null);
+    feedData.marks.push([frame.truth[0].at, Object.fromEntries(frame.truth.map((city) => [city.city, [mean(city.together), mean(city.alone)]]))]);
+    if (feedData.marks.length > MAX_MARKS) feedData.marks = feedData.marks.filter((_, i) => i % 2 === 0);
   }
-  story.frame = frame;
+  feedData.frame = frame;
   const { city, policy, version } = frame.state;
   document.title = `${city} · pricemesh`;
   say(byId("city"), city);
@@ -52,24 +54,24 @@ function take(frame) {
 
 let state = "connecting";
 
-function connection(fresh, why) {
-  if (fresh === "connecting" && state === "lost") return; // still lost, until a word is heard
-  state = fresh;
+function showConnection(newState, why) {
+  if (newState === "connecting" && state === "lost") return; // still lost until an event arrives
+  state = newState;
   const line = byId("live");
   line.dataset.state = state;
   const words = { live: "live", connecting: "connecting", lost: "connection lost, trying again" };
-  say(line.querySelector(".said"), words[state]);
+  say(line.querySelector(".status-text"), words[state]);
   const banner = byId("lost");
   banner.hidden = state !== "lost";
   if (state === "lost") say(banner.querySelector(".why"), why);
   if (state === "live") byId("fault").hidden = true;
 }
 
-function fault(detail) {
+function showFault(detail) {
   byId("fault").hidden = false;
   say(byId("fault").querySelector(".why"), detail);
 }
 
-function freshness() {
-  say(byId("live").querySelector(".ago"), story.frame ? `${age(now() - story.frame.at)} ago` : "");
+function showAge() {
+  say(byId("live").querySelector(".ago"), feedData.frame ? `${age(now() - feedData.frame.at)} ago` : "");
 }

@@ -1,4 +1,4 @@
-// The mesh as this city sees it: who is heard, how fresh, how much each counts, and who is refused, and why.
+// The view "The mesh": the peers of this city, their status and age, how much each counts, and why one is refused.
 
 import { byId, h, keyed, say } from "./dom.js";
 import { drawNetwork, nameOf, STATUSES } from "./network.js";
@@ -12,9 +12,9 @@ export function showMesh({ frame }) {
   byId("mesh-body").hidden = state.peers.length === 0;
   if (!state.peers.length) return;
   drawNetwork(byId("network"), state);
-  keyed(byId("peers"), state.peers, nameOf, rowsOf, (element, peer) => update(element, peer, frame.at));
+  keyed(byId("peers"), state.peers, nameOf, rowsOf, (element, peer) => updateRows(element, peer, frame.at));
   const { gossip } = state;
-  say(byId("gossip"), `Group ${gossip.group}, epoch ${count(gossip.epoch)}, told up to version ${count(gossip.published_version)}, ${count(gossip.ticks)} ticks since the start.`);
+  say(byId("gossip"), `Group ${gossip.group}, epoch ${count(gossip.epoch)}, published up to version ${count(gossip.published_version)}, ${count(gossip.ticks)} ticks since the start.`);
 }
 
 function rowsOf(peer) {
@@ -23,22 +23,22 @@ function rowsOf(peer) {
   return h("tbody", { class: "peer" }, main, h("tr", { class: "why" }, h("td", { colspan: 7 }, h("p", { class: "more" }), h("p", { class: "reason" }))));
 }
 
-function update(element, peer, at) {
+function updateRows(element, peer, at) {
   const cell = (kind) => element.querySelector(`.${kind}`);
-  const { mark, kind, says } = STATUSES[peer.status];
+  const { mark, kind, meaning } = STATUSES[peer.status];
   if (element.dataset.status !== peer.status) {
     element.dataset.status = peer.status;
-    cell("status").replaceChildren(h("span", { class: `chip ${kind}`, title: says }, h("span", { "aria-hidden": "true" }, `${mark} `), peer.status));
+    cell("status").replaceChildren(h("span", { class: `chip ${kind}`, title: meaning }, h("span", { "aria-hidden": "true" }, `${mark} `), peer.status));
   }
   const via = peer.via && peer.via !== peer.origin ? ` (brought by ${peer.via})` : "";
   element.classList.toggle("explained", Boolean(peer.reason));
-  say(cell("reason"), peer.reason ? `${says}: ${peer.reason}${via}` : "");
+  say(cell("reason"), peer.reason ? `${meaning}: ${peer.reason}${via}` : "");
   say(cell("version"), count(peer.version));
   ticking(cell("age"), peer.age_seconds === null ? null : at - peer.age_seconds);
   say(cell("share"), percent(peer.share));
   const weight = peer.weights.length ? number(mean(peer.weights), 2) : NONE;
-  const moved = `${bytes(peer.bytes_in)} / ${bytes(peer.bytes_out)}`;
+  const traffic = `${bytes(peer.bytes_in)} / ${bytes(peer.bytes_out)}`;
   say(cell("weight"), weight);
-  say(cell("bytes"), moved);
-  say(cell("more"), `weight ${weight}, ${moved} in / out`); // on a narrow screen, instead of the two columns
+  say(cell("bytes"), traffic);
+  say(cell("more"), `weight ${weight}, ${traffic} in / out`); // replaces two columns on a narrow screen
 }

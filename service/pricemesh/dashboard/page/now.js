@@ -1,12 +1,12 @@
-// Now: what the city decides, hears and earns at this moment, and what binds it.
+// The view "Now": counts, rates, charts of prices and rewards, guardrails and controls, the latest decisions.
 
 import { asTable, byId, h, keyed, say, table } from "./dom.js";
-import { drawPrices, pricesTable, ruled } from "./prices.js";
+import { drawPrices, pricesTable, ruleOn } from "./prices.js";
 import { drawRewards, movingAverage, rewardsTable } from "./rewards.js";
 import { clock, count, moment, NONE, number, percent, price, rate, ticking } from "./text.js";
 
-export function showNow(story) {
-  const { frame, seconds } = story;
+export function showNow(feedData) {
+  const { frame, seconds } = feedData;
   const { state, rates } = frame;
   const fresh = state.peers.filter((peer) => peer.status === "fresh").length;
   say(byId("decisions"), count(state.decisions));
@@ -16,26 +16,26 @@ export function showNow(story) {
   const average = movingAverage(seconds).at(-1);
   say(byId("reward"), average ? number(average.value) : NONE);
   say(byId("peers-fresh"), `${fresh} of ${state.peers.length}`);
-  inForce(state);
-  const any = state.decisions > 0;
-  byId("no-decisions").hidden = any;
-  byId("now-charts").hidden = !any;
-  if (any) {
-    drawPrices(byId("prices"), story);
-    asTable(byId("prices-table"), () => pricesTable(story));
-    drawRewards(byId("rewards"), story);
-    asTable(byId("rewards-table"), () => rewardsTable(story));
+  showInForce(state);
+  const hasDecisions = state.decisions > 0;
+  byId("no-decisions").hidden = hasDecisions;
+  byId("now-charts").hidden = !hasDecisions;
+  if (hasDecisions) {
+    drawPrices(byId("prices"), feedData);
+    asTable(byId("prices-table"), () => pricesTable(feedData));
+    drawRewards(byId("rewards"), feedData);
+    asTable(byId("rewards-table"), () => rewardsTable(feedData));
   }
   byId("arms").replaceChildren(armsTable(state, seconds));
-  latest(frame.latest);
+  showLatest(frame.latest);
 }
 
-/** Guardrails, pins and freezes as a list; what an operator did comes first, with why and since when. */
-function inForce({ guardrails, controls }) {
+/** Guardrails and controls as a list. Controls come first, with the reason and their age. */
+function showInForce({ guardrails, controls }) {
   const { floor, ceiling, max_step: step } = guardrails;
   const items = [
     controls.pin && { kind: "warn", mark: "▲", name: `price pinned to ${price(controls.pin.value.price)}`, why: controls.pin.value.reason, since: controls.pin.since },
-    controls.freeze && { kind: "warn", mark: "▲", name: "learning frozen: feedback is kept, not learned", why: controls.freeze.value.reason, since: controls.freeze.since },
+    controls.freeze && { kind: "warn", mark: "▲", name: "learning frozen: feedback is stored, not learned", why: controls.freeze.value.reason, since: controls.freeze.since },
     controls.left && { kind: "warn", mark: "▲", name: "left the mesh: no peer is called", why: "", since: controls.left.since },
     floor !== null && { kind: "plain", mark: "⊥", name: `floor ${price(floor)}` },
     ceiling !== null && { kind: "plain", mark: "⊤", name: `ceiling ${price(ceiling)}` },
@@ -53,17 +53,17 @@ function inForce({ guardrails, controls }) {
 
 function armsTable({ arms, guardrails, controls }, seconds) {
   const recent = new Map();
-  let all = 0;
+  let total = 0;
   for (const second of seconds.slice(-60))
     for (const [arm, n] of second.decisions) {
       recent.set(arm, (recent.get(arm) ?? 0) + n);
-      all += n;
+      total += n;
     }
   return table(
-    "Prices: how often each was learned from, and what it brought",
+    "Prices: how much feedback each has, and its mean reward",
     [
-      ["Price", (arm) => named(arm, guardrails, controls)],
-      ["Last minute", (arm) => share(all ? (recent.get(arm.arm) ?? 0) / all : null), true],
+      ["Price", (arm) => priceCell(arm, guardrails, controls)],
+      ["Last minute", (arm) => meter(total ? (recent.get(arm.arm) ?? 0) / total : null), true],
       ["Learned from", (arm) => h("span", { "data-number": `count-${arm.arm}` }, count(arm.count)), true],
       ["Mean reward", (arm) => h("span", { "data-number": `mean-${arm.arm}` }, number(arm.mean_reward)), true],
     ],
@@ -71,32 +71,32 @@ function armsTable({ arms, guardrails, controls }, seconds) {
   );
 }
 
-function named({ price: level }, guardrails, controls) {
-  const out = ruled(level, guardrails, controls);
-  return h("span", null, price(level), out ? h("span", { class: "small" }, ` ${out}`) : null);
+function priceCell({ price: level }, guardrails, controls) {
+  const rule = ruleOn(level, guardrails, controls);
+  return h("span", null, price(level), rule ? h("span", { class: "small" }, ` ${rule}`) : null);
 }
 
-function share(part) {
-  const meter = h("span", { class: "meter", "aria-hidden": "true" }, h("span"));
-  meter.firstChild.style.width = `${100 * (part ?? 0)}%`;
-  return h("span", { class: "metered" }, meter, percent(part));
+function meter(share) {
+  const bar = h("span", { class: "meter", "aria-hidden": "true" }, h("span"));
+  bar.firstChild.style.width = `${100 * (share ?? 0)}%`;
+  return h("span", { class: "metered" }, bar, percent(share));
 }
 
-function latest(decisions) {
+function showLatest(decisions) {
   byId("latest").hidden = !decisions.length;
   keyed(
     byId("latest-rows"),
     decisions,
-    (made) => made.decision_id,
-    (made) =>
+    (decision) => decision.decision_id,
+    (decision) =>
       h(
         "tr",
         null,
-        h("td", { title: moment(made.made_at) }, clock(made.made_at)),
-        h("td", { class: "number" }, price(made.price)),
+        h("td", { title: moment(decision.made_at) }, clock(decision.made_at)),
+        h("td", { class: "number" }, price(decision.price)),
         h("td", { class: "number reward" }),
-        h("td", { class: "id" }, h("a", { href: `#decision=${encodeURIComponent(made.decision_id)}` }, made.decision_id)),
+        h("td", { class: "id" }, h("a", { href: `#decision=${encodeURIComponent(decision.decision_id)}` }, decision.decision_id)),
       ),
-    (row, made) => say(row.querySelector(".reward"), made.reward === null ? "waiting" : number(made.reward)),
+    (row, decision) => say(row.querySelector(".reward"), decision.reward === null ? "waiting" : number(decision.reward)),
   );
 }

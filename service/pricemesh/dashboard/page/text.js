@@ -1,4 +1,4 @@
-// Numbers, ages and sizes as people read them, and a clock that follows the city's.
+// Numbers, ages and sizes as people read them, and the city's clock.
 
 const plain = new Intl.NumberFormat("en");
 const money = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 4 });
@@ -9,7 +9,7 @@ export const price = (value) => money.format(value);
 
 export const bound = (value) => plain.format(value).replace("-", "−");
 
-/** About three digits that matter, a true minus, never -0. */
+/** About three significant digits, a real minus sign, never -0. */
 export function number(value, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return NONE;
   const size = Math.abs(value);
@@ -44,12 +44,12 @@ export function moment(at) {
   return `${date.toLocaleDateString("en-CA")} ${date.toLocaleTimeString("en-GB")}`;
 }
 
-// The city's clock, as far as its frames tell it.
-let ahead = 0;
-export const follow = (at) => (ahead = at - Date.now() / 1000);
-export const now = () => Date.now() / 1000 + ahead;
+// The offset of the city's clock to the browser's, from the times in its frames.
+let offset = 0;
+export const setClock = (at) => (offset = at - Date.now() / 1000);
+export const now = () => Date.now() / 1000 + offset;
 
-/** Let an element tell, from now on, how long ago something was. */
+/** Let an element show, from now on, how long ago `at` was. */
 export function ticking(element, at, around = (text) => text) {
   element.since = at;
   element.around = around;

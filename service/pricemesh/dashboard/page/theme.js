@@ -1,7 +1,7 @@
-// Light, dark, or as the system has it: the choice is kept and applied before anything is painted.
+// The theme: light, dark or the system's. The choice is stored, and applied before the first paint.
 (() => {
   const choices = ["auto", "light", "dark"];
-  const kept = () => {
+  const storedChoice = () => {
     const choice = localStorage.getItem("pricemesh-theme");
     return choices.includes(choice) ? choice : "auto";
   };
@@ -10,11 +10,11 @@
     const button = document.getElementById("theme");
     if (button) button.textContent = `Theme: ${choice}`;
   };
-  apply(kept());
+  apply(storedChoice());
   addEventListener("DOMContentLoaded", () => {
-    apply(kept());
+    apply(storedChoice());
     document.getElementById("theme").addEventListener("click", () => {
-      const next = choices[(choices.indexOf(kept()) + 1) % choices.length];
+      const next = choices[(choices.indexOf(storedChoice()) + 1) % choices.length];
       localStorage.setItem("pricemesh-theme", next);
       apply(next);
     });

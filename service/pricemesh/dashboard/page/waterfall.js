@@ -1,20 +1,20 @@
-// Whose word an estimate rests on: the parts one after another, each beginning where the last one ended.
+// A waterfall chart of an estimate: each city's part starts where the one before it ends.
 
 import { columns, draw, line, scale, text, ticks } from "./chart.js";
 import { s, table } from "./dom.js";
 import { number, percent, signed } from "./text.js";
 
-const MOST = 12;
+const MAX_PARTS = 12;
 
 /** `parts`: [{origin, estimate, radius}], the city's own first; they add up to estimate and radius. */
 export function drawWaterfall(place, parts, { estimate, city }) {
   const steps = [];
-  let reached = 0;
-  for (const part of fewer(parts)) {
-    steps.push({ name: part.origin === city ? `${city} (own)` : part.origin, from: reached, to: reached + part.estimate, kind: part.origin === city ? "own" : "told", said: Math.abs(part.estimate) < 1e-3 * Math.abs(estimate) ? "≈ 0" : signed(part.estimate) });
-    reached += part.estimate;
+  let sum = 0;
+  for (const part of limitParts(parts)) {
+    steps.push({ name: part.origin === city ? `${city} (own)` : part.origin, from: sum, to: sum + part.estimate, kind: part.origin === city ? "own" : "peer", label: Math.abs(part.estimate) < 1e-3 * Math.abs(estimate) ? "≈ 0" : signed(part.estimate) });
+    sum += part.estimate;
   }
-  steps.push({ name: "estimate", from: 0, to: estimate, kind: "total", said: number(estimate) });
+  steps.push({ name: "estimate", from: 0, to: estimate, kind: "total", label: number(estimate) });
   const [row, top] = [34, 6];
   const height = top + steps.length * row + 44;
   draw(place, height, `The estimate ${number(estimate)} as the sum of ${parts.length} parts`, (add, width) => {
@@ -33,18 +33,18 @@ export function drawWaterfall(place, parts, { estimate, city }) {
       add(text(left - 10, y + row / 2 + 5, step.name.length > 16 ? `${step.name.slice(0, 15)}…` : step.name, { class: step.kind === "total" ? "label strong" : "label", "text-anchor": "end" }));
       add(s("rect", { x: x(low), y: y + 7, width: Math.max(1.5, x(high) - x(low)), height: row - 14, rx: 3, class: `part ${step.kind}` }));
       if (i < steps.length - 1) add(line(x(step.to), y + row - 7, x(step.to), y + row + 7, "link"));
-      add(text(width - 6, y + row / 2 + 5, step.said, { class: step.kind === "total" ? "value strong" : "value", "text-anchor": "end" }));
+      add(text(width - 6, y + row / 2 + 5, step.label, { class: step.kind === "total" ? "value strong" : "value", "text-anchor": "end" }));
     });
   });
 }
 
-/** Of very many parts the smallest as one. */
-function fewer(parts) {
-  if (parts.length <= MOST) return parts;
-  const [own, ...told] = parts;
-  const order = told.sort((a, b) => Math.abs(b.estimate) - Math.abs(a.estimate));
-  const rest = order.slice(MOST - 2);
-  return [own, ...order.slice(0, MOST - 2), { origin: `${rest.length} others`, estimate: rest.reduce((sum, part) => sum + part.estimate, 0) }];
+/** At most MAX_PARTS: the smallest are added up into one. */
+function limitParts(parts) {
+  if (parts.length <= MAX_PARTS) return parts;
+  const [own, ...peers] = parts;
+  const order = peers.sort((a, b) => Math.abs(b.estimate) - Math.abs(a.estimate));
+  const rest = order.slice(MAX_PARTS - 2);
+  return [own, ...order.slice(0, MAX_PARTS - 2), { origin: `${rest.length} others`, estimate: rest.reduce((total, part) => total + part.estimate, 0) }];
 }
 
 export function waterfallTable(parts, { radius }) {

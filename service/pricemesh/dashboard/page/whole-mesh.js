@@ -1,21 +1,21 @@
-// The page over the whole mesh: every city that this one knows, side by side on the same scales.
+// The page "Whole mesh": every city that this one knows, side by side on the same scales.
 
-import { reach } from "./chart.js";
+import { spanOf } from "./chart.js";
 import { asTable, byId, h, keyed, say, table } from "./dom.js";
 import { live } from "./live.js";
 import { nameOf, STATUSES } from "./network.js";
-import { drawBars, drawGrowth, drawRegret } from "./small.js";
+import { drawBars, drawGrowth, drawRegret } from "./mesh-charts.js";
 import { bytes, count, number, percent, ticking } from "./text.js";
 
-live((story) => {
-  const { frame } = story;
+live((feedData) => {
+  const { frame } = feedData;
   const { state } = frame;
   const own = 1 - state.peers.reduce((sum, peer) => sum + (peer.share ?? 0), 0);
   const here = { origin: state.city, status: "here", version: state.version, share: own, weights: [], address: null, reason: null };
   const cities = [here, ...state.peers];
-  truth(story);
-  const scales = { now: frame.at, span: reach(story.seconds, frame.at), most: Math.max(1, ...cities.map((city) => city.version ?? 0)) };
-  keyed(byId("cities"), cities, nameOf, card, (element, city) => update(element, city, { ...story, scales }));
+  showTruth(feedData);
+  const scales = { now: frame.at, span: spanOf(feedData.seconds, frame.at), max: Math.max(1, ...cities.map((city) => city.version ?? 0)) };
+  keyed(byId("cities"), cities, nameOf, card, (element, city) => updateCard(element, city, { ...feedData, scales }));
   say(byId("known"), `${count(cities.length)} ${cities.length === 1 ? "city" : "cities"}, as ${state.city} knows them`);
   byId("alone").hidden = state.peers.length > 0;
 });
@@ -29,62 +29,62 @@ function card(city) {
     h("h4", null, "Version, last minutes"),
     h("div", { class: "chart growth" }),
     h("dl", { class: "facts" }, ["Share", "Heard", "In / out"].map((name) => h("div", { class: name.split(" ")[0].toLowerCase() }, h("dt", null, name), h("dd", null)))),
-    h("div", { class: "weighed" }, h("h4", null, "Weight by price"), h("div", { class: "chart weights" })),
+    h("div", { class: "weight-chart" }, h("h4", null, "Weight by price"), h("div", { class: "chart weights" })),
   );
 }
 
-function update(element, city, { frame, versions, scales }) {
+function updateCard(element, city, { frame, versions, scales }) {
   const part = (selector) => element.querySelector(selector);
-  const { mark, kind, says } = STATUSES[city.status] ?? { mark: "★", kind: "here", says: "the city that serves this page" };
+  const { mark, kind, meaning } = STATUSES[city.status] ?? { mark: "★", kind: "here", meaning: "the city that serves this page" };
   element.dataset.status = city.status;
   const chip = part(".chip");
   chip.className = `chip ${kind}`;
-  chip.title = says;
+  chip.title = meaning;
   say(chip, `${mark} ${city.status === "here" ? "this city" : city.status}`);
   const reason = part(".reason");
   reason.hidden = !city.reason;
   say(reason, city.reason ?? "");
-  const held = city.version === null ? [] : [[frame.at, city.version]];
-  drawGrowth(part(".growth"), [...(versions[city.origin] ?? []), ...held], scales);
+  const newest = city.version === null ? [] : [[frame.at, city.version]];
+  drawGrowth(part(".growth"), [...(versions[city.origin] ?? []), ...newest], scales);
   say(part(".share dd"), percent(city.share));
   if (city.status === "here") say(part(".heard dd"), "itself");
   else ticking(part(".heard dd"), city.age_seconds === null ? null : frame.at - city.age_seconds, (text) => `${text} ago`);
   say(part(".in dd"), city.status === "here" ? "–" : `${bytes(city.bytes_in)} / ${bytes(city.bytes_out)}`);
   const { arms } = frame.state;
-  const most = Math.max(1, ...arms.map((arm) => arm.count));
-  const bars = city.status === "here" ? arms.map((arm) => arm.count / most) : city.weights;
-  say(part(".weighed h4"), city.status === "here" ? "Learned from, by price" : "Weight by price");
-  part(".weighed").hidden = !bars.length;
-  if (bars.length) drawBars(part(".weights"), part(".weighed h4").textContent, bars, arms);
+  const maxCount = Math.max(1, ...arms.map((arm) => arm.count));
+  const bars = city.status === "here" ? arms.map((arm) => arm.count / maxCount) : city.weights;
+  say(part(".weight-chart h4"), city.status === "here" ? "Learned from, by price" : "Weight by price");
+  part(".weight-chart").hidden = !bars.length;
+  if (bars.length) drawBars(part(".weights"), part(".weight-chart h4").textContent, bars, arms);
 }
 
-/** Regret and gain, where a driver has told the truth. */
-function truth({ frame, marks }) {
-  const told = frame.truth;
-  byId("no-truth").hidden = told.length > 0;
-  byId("truth-body").hidden = !told.length;
-  if (!told.length) return;
+/** Regret and gain, if the driver of a demonstration has reported them. */
+function showTruth({ frame, marks }) {
+  const reports = frame.truth;
+  byId("no-truth").hidden = reports.length > 0;
+  byId("truth-body").hidden = !reports.length;
+  if (!reports.length) return;
   const mean = (which) => {
-    const all = told.map((city) => city[which]).filter(Boolean);
-    const made = all.reduce((sum, regret) => sum + regret.decisions, 0);
-    return all.length ? all.reduce((sum, regret) => sum + regret.regret, 0) / Math.max(1, made) : null;
+    const all = reports.map((city) => city[which]).filter(Boolean);
+    const decisions = all.reduce((sum, regret) => sum + regret.decisions, 0);
+    return all.length ? all.reduce((sum, regret) => sum + regret.regret, 0) / Math.max(1, decisions) : null;
   };
   const [together, alone] = [mean("together"), mean("alone")];
   say(byId("regret-together"), number(together, 4));
   say(byId("regret-alone"), number(alone, 4));
   say(byId("gain"), alone ? percent(1 - together / alone) : "–");
-  say(byId("truth-decisions"), count(told.reduce((sum, city) => sum + city.together.decisions, 0)));
-  ticking(byId("truth-age"), told[0].at, (text) => `told ${text} ago`);
+  say(byId("truth-decisions"), count(reports.reduce((sum, city) => sum + city.together.decisions, 0)));
+  ticking(byId("truth-age"), reports[0].at, (text) => `reported ${text} ago`);
   const series = (city) => marks
     .filter(([, cities]) => cities[city])
     .map(([at, cities]) => ({ at, together: cities[city][0], alone: cities[city][1] }))
     .filter((mark) => mark.together !== null);
-  // The first guesses are wild: the scale is that of what followed.
-  const settled = told.flatMap(({ city }) => series(city).slice(2)).flatMap((mark) => [mark.together, mark.alone ?? 0]);
-  const scales = { most: Math.max(1e-6, ...settled), from: marks[0]?.[0] ?? 0, to: marks.at(-1)?.[0] ?? 1 };
+  // The first points are noise: the later ones set the scale.
+  const values = reports.flatMap(({ city }) => series(city).slice(2)).flatMap((mark) => [mark.together, mark.alone ?? 0]);
+  const scales = { max: Math.max(1e-6, ...values), from: marks[0]?.[0] ?? 0, to: marks.at(-1)?.[0] ?? 1 };
   keyed(
     byId("regrets"),
-    told,
+    reports,
     (city) => city.city,
     (city) => h("li", { class: "card" }, h("header", null, h("h3", null, city.city), h("span", { class: "ratio" })), h("div", { class: "chart" })),
     (element, city) => {
@@ -101,5 +101,5 @@ function truth({ frame, marks }) {
     ["Decisions", (city) => count(city.together.decisions), true],
     ["Together", (city) => number(city.together.regret / Math.max(1, city.together.decisions), 4), true],
     ["Alone", (city) => (city.alone ? number(city.alone.regret / Math.max(1, city.alone.decisions), 4) : "–"), true],
-  ], told));
+  ], reports));
 }

@@ -50,8 +50,8 @@ def empty() -> FastAPI:
         return _decision("a", 1)
 
     @app.post("/feedback")
-    async def feedback(request: schemas.FeedbackRequest) -> schemas.Learned:
-        return schemas.Learned(
+    async def feedback(request: schemas.FeedbackRequest) -> schemas.FeedbackReceipt:
+        return schemas.FeedbackReceipt(
             decision_id=request.decision_id, reward=request.reward, learned=True, version=1
         )
 
@@ -110,9 +110,9 @@ def wrapped(library: str) -> FastAPI:
         return _decision(id_, arm)
 
     @app.post("/feedback")
-    async def feedback(request: schemas.FeedbackRequest) -> schemas.Learned:
+    async def feedback(request: schemas.FeedbackRequest) -> schemas.FeedbackReceipt:
         made.learn(*decided[request.decision_id], request.reward)
-        return schemas.Learned(
+        return schemas.FeedbackReceipt(
             decision_id=request.decision_id, reward=request.reward, learned=True, version=1
         )
 

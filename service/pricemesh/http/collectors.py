@@ -1,0 +1,94 @@
+"""What Prometheus scrapes of the city and of gossip: read from their own counts when a scrape asks, so that
+nothing is counted twice."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from pricemesh.city.pricing import Pricing
+from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.view import peers_of
+
+
+class CityCollector:
+    """Decisions, feedback, rewards and controls."""
+
+    def __init__(self, pricing: Pricing, city: str) -> None:
+        self._pricing = pricing
+        self._city = city
+
+    def collect(self) -> Iterator[Metric]:
+        pricing = self._pricing
+        decisions = CounterMetricFamily(
+            "pricemesh_decisions", "Decisions since the start", labels=["city", "arm", "price"]
+        )
+        feedback = CounterMetricFamily(
+            "pricemesh_feedback_learned", "Feedback ever learned", labels=["city", "arm", "price"]
+        )
+        rewards = GaugeMetricFamily(
+            "pricemesh_reward_mean", "Mean reward ever learned", labels=["city", "arm", "price"]
+        )
+        for arm, price in enumerate(pricing.settings.arms.prices):
+            labels = [self._city, str(arm), f"{price:g}"]
+            decisions.add_metric(labels, float(pricing.live.decision_counts[arm]))
+            feedback.add_metric(labels, float(pricing.live.lesson_counts[arm]))
+            if pricing.live.lesson_counts[arm]:
+                rewards.add_metric(labels, float(pricing.live.reward_sums[arm] / pricing.live.lesson_counts[arm]))
+        yield from (decisions, feedback, rewards)
+        for name, description, value in (
+            ("pricemesh_learner_version", "Feedback learned, the learner's version", pricing.version),
+            ("pricemesh_writer_waiting", "Commands that wait to be committed", self._queue_length()),
+            ("pricemesh_pinned", "1 while an operator has pinned the price", "pin" in pricing.controls),
+            ("pricemesh_frozen", "1 while learning is frozen", "freeze" in pricing.controls),
+        ):
+            gauge = GaugeMetricFamily(name, description, labels=["city"])
+            gauge.add_metric([self._city], float(value))
+            yield gauge
+
+    def _queue_length(self) -> int:
+        return self._pricing.waiting_rows
+
+
+class GossipCollector:
+    """Ticks, exchanges, letters, and how each peer looks from here."""
+
+    def __init__(self, gossip: Gossip, city: str) -> None:
+        self._gossip = gossip
+        self._city = city
+
+    def collect(self) -> Iterator[Metric]:
+        gossip = self._gossip
+        for name, description, label in (
+            ("bytes", "Bytes of gossip bodies", "direction"),
+            ("exchanges", "Exchanges that this city started", "outcome"),
+            ("letters", "Letters of other cities", "outcome"),
+        ):
+            family = CounterMetricFamily(f"pricemesh_gossip_{name}", description, labels=["city", label])
+            for (counter, outcome), count in gossip.counts.items():
+                if counter == name:
+                    family.add_metric([self._city, outcome], float(count))
+            yield family
+        ticks = CounterMetricFamily("pricemesh_gossip_ticks", "Ticks since the start", labels=["city"])
+        ticks.add_metric([self._city], float(gossip.ticks))
+        absorptions = CounterMetricFamily(
+            "pricemesh_gossip_absorbed", "Ticks that absorbed new letters", labels=["city"]
+        )
+        absorptions.add_metric([self._city], float(gossip.counts["absorbed", ""]))
+        yield from (ticks, absorptions)
+        yield from self._peers()
+
+    def _peers(self) -> Iterator[Metric]:
+        labels = ["city", "peer"]
+        version = GaugeMetricFamily("pricemesh_peer_version", "Version of its newest letter", labels=labels)
+        age = GaugeMetricFamily("pricemesh_peer_age_seconds", "Time since it was last heard", labels=labels)
+        weight = GaugeMetricFamily("pricemesh_peer_weight", "Its weight, mean over arms", labels=labels)
+        status = GaugeMetricFamily("pricemesh_peer_status", "1 for its status", labels=[*labels, "status"])
+        for peer in peers_of(self._gossip):
+            name = [self._city, peer["origin"] or peer["address"]]
+            status.add_metric([*name, peer["status"]], 1.0)
+            for family, value in ((version, peer["version"]), (age, peer["age_seconds"])):
+                if value is not None:
+                    family.add_metric(name, float(value))
+            if peer["weights"]:
+                weight.add_metric(name, sum(peer["weights"]) / len(peer["weights"]))
+        yield from (version, age, weight, status)

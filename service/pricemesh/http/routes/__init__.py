@@ -1,0 +1,1 @@
+"""The routes that FastAPI serves, one file a topic. Prices, feedback and gossip do not pass through here."""

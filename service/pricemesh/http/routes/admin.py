@@ -1,0 +1,88 @@
+"""What an operator may do to this city at run time. Pin, freeze and leave stay in force across restarts."""
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from pricemesh.city.pricing import Pricing
+from pricemesh.gossip.exchange import Gossip
+from pricemesh.http import schemas
+from pricemesh.http.routes.bodies import json_response, problems, read, takes
+from pricemesh.http.state import state_of
+
+
+def admin_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
+    router = APIRouter(prefix="/admin", tags=["admin"])
+    _add_pin_and_freeze(router, pricing, gossip)
+    _add_tick_and_leave(router, pricing, gossip)
+    return router
+
+
+def _add_pin_and_freeze(router: APIRouter, pricing: Pricing, gossip: Gossip) -> None:
+    max_bytes = pricing.settings.limits.body_bytes
+
+    @router.post(
+        "/pin",
+        summary="Set one price for every request",
+        response_model=schemas.State,
+        **takes(
+            schemas.PinRequest,
+            {"price": pricing.settings.arms.prices[-1], "reason": "campaign"},
+            {409: "No arm has this price, or the guardrails forbid it."},
+        ),
+    )
+    async def pin(request: Request) -> Response:
+        body = await read(request, schemas.PinRequest, max_bytes)
+        await pricing.pin(body.price, body.reason)
+        return json_response(await state_of(pricing, gossip))
+
+    @router.delete("/pin", summary="Lift the pin", response_model=schemas.State, responses=problems({}))
+    async def lift_pin() -> Response:
+        await pricing.lift("pin")
+        return json_response(await state_of(pricing, gossip))
+
+    @router.post(
+        "/freeze",
+        summary="Store feedback without learning from it",
+        response_model=schemas.State,
+        **takes(schemas.FreezeRequest, {"reason": "suspicious rewards"}, {}),
+    )
+    async def freeze(request: Request) -> Response:
+        body = await read(request, schemas.FreezeRequest, max_bytes)
+        await pricing.freeze(body.reason)
+        return json_response(await state_of(pricing, gossip))
+
+    @router.delete("/freeze", summary="Lift the freeze", response_model=schemas.State, responses=problems({}))
+    async def lift_freeze() -> Response:
+        await pricing.lift("freeze")
+        return json_response(await state_of(pricing, gossip))
+
+
+def _add_tick_and_leave(router: APIRouter, pricing: Pricing, gossip: Gossip) -> None:
+    @router.post(
+        "/tick",
+        summary="Run one gossip tick now, as the driver of a city in lockstep mode does",
+        response_model=schemas.TickResult,
+        **takes(schemas.TickRequest, {"phase": "both"}, {}),
+    )
+    async def tick(request: Request) -> Response:
+        body = await read(request, schemas.TickRequest, pricing.settings.limits.body_bytes)
+        absorbed = False
+        if body.phase != "absorb":
+            await gossip.exchange()
+        if body.phase != "exchange":
+            absorbed = await gossip.absorb(always=pricing.settings.gossip.lockstep)
+        return json_response({"ticks": gossip.ticks, "absorbed": absorbed})
+
+    @router.post(
+        "/leave",
+        summary="Leave the mesh: tell the peers, then stop calling them",
+        response_model=schemas.LeaveResult,
+        responses=problems({}),
+    )
+    async def leave() -> Response:
+        return json_response({"told": await gossip.leave()})
+
+    @router.delete("/leave", summary="Rejoin the mesh", response_model=schemas.State, responses=problems({}))
+    async def join() -> Response:
+        await gossip.join()
+        return json_response(await state_of(pricing, gossip))

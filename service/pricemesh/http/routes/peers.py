@@ -1,0 +1,57 @@
+"""What an operator may do about other cities: drop one, readmit it, or accept a new key for it."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from fastapi import Path as PathParameter
+from starlette.responses import Response
+
+from pricemesh.city.addresses import CITY_NAME
+from pricemesh.gossip.exchange import Gossip
+from pricemesh.http import schemas
+from pricemesh.http.routes.bodies import json_response, problems, read, takes
+from pricemesh.http.state import state_of
+
+Origin = Annotated[str, PathParameter(pattern=f"^{CITY_NAME}$")]
+
+
+def peer_routes(gossip: Gossip) -> APIRouter:
+    router = APIRouter(prefix="/peers", tags=["admin"])
+    max_bytes = gossip.pricing.settings.limits.body_bytes
+    refusals = problems({404: "This city knows no such peer.", 422: "The name is not a city's name."})
+
+    async def new_state() -> Response:
+        return json_response(await state_of(gossip.pricing, gossip))
+
+    @router.delete(
+        "/{origin}",
+        summary="Drop a peer: subtract its letters from the learner and refuse new ones",
+        response_model=schemas.State,
+        responses=refusals,
+    )
+    async def drop(origin: Origin) -> Response:
+        await gossip.drop(origin)
+        return await new_state()
+
+    @router.post(
+        "/{origin}/readmit",
+        summary="Accept letters of a dropped peer again",
+        response_model=schemas.State,
+        responses=refusals,
+    )
+    async def readmit(origin: Origin) -> Response:
+        await gossip.readmit(origin)
+        return await new_state()
+
+    @router.post(
+        "/{origin}/trust",
+        summary="Accept a new key of a peer that was set up anew",
+        response_model=schemas.State,
+        **takes(schemas.TrustRequest, {"key": "00" * 32}, {404: "The name is this city's own."}),
+    )
+    async def trust(origin: Origin, request: Request) -> Response:
+        body = await read(request, schemas.TrustRequest, max_bytes)
+        await gossip.trust(origin, bytes.fromhex(body.key))
+        return await new_state()
+
+    return router

@@ -1,0 +1,24 @@
+"""The body of `GET /state`: what the city knows of itself, and what gossip adds. The dashboard's frames hold
+the same, so that the page never disagrees with the API."""
+
+from typing import Any
+
+from pricemesh.city.pricing import Pricing
+from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.view import peers_of
+
+
+async def state_of(pricing: Pricing, gossip: Gossip) -> dict[str, Any]:
+    own = gossip.node.held.get(gossip.city)
+    return {
+        **await pricing.state(),
+        "peers": peers_of(gossip),
+        "gossip": {
+            "group": gossip.settings.group,
+            "epoch": own.summary.epoch if own else None,
+            "published_version": own.summary.version if own else None,
+            "ticks": gossip.ticks,
+            "left": gossip.left,
+            "key": gossip.author.seal.key.hex(),
+        },
+    }
