@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pricemesh.city.pricing import Pricing
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 
 SECONDS_KEPT = 300
 VERSIONS_EVERY = 5  # looks
@@ -62,7 +62,7 @@ class Seconds:
         return float(np.sum(self._pricing.learned)), float(np.sum(self._pricing.reward_sums))
 
     def _look_at_versions(self, now: float) -> None:
-        held = {origin: letter.summary.version for origin, letter in self._gossip.node.held.items()}
+        held = {origin: letter.summary.version for origin, letter in self._gossip.node.letters.items()}
         held[self._gossip.city] = self._pricing.version
         self._versions = {
             origin: self._versions.get(origin, deque(maxlen=SECONDS_KEPT // VERSIONS_EVERY))

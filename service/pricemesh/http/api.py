@@ -15,7 +15,7 @@ from starlette.responses import Response
 from pricemesh.city.addresses import CITY_NAME
 from pricemesh.city.pricing import Pricing
 from pricemesh.errors import PricemeshError, UnreadableBody
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.view import peers_of
 from pricemesh.http import schemas
 from pricemesh.http.answers import Answers
@@ -140,7 +140,7 @@ def reading_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
 
 
 async def state_of(pricing: Pricing, gossip: Gossip) -> dict[str, Any]:
-    own = gossip.node.held.get(gossip.city)
+    own = gossip.node.letters.get(gossip.city)
     return {
         **await pricing.state(),
         "peers": peers_of(gossip),
@@ -150,7 +150,7 @@ async def state_of(pricing: Pricing, gossip: Gossip) -> dict[str, Any]:
             "published_version": own.summary.version if own else None,
             "ticks": gossip.ticks,
             "left": gossip.left,
-            "key": gossip.author.seal.key.hex(),
+            "key": gossip.publisher.seal.key.hex(),
         },
     }
 
@@ -172,7 +172,7 @@ def peer_routes(gossip: Gossip) -> APIRouter:
         responses=unknown,
     )
     async def drop(origin: origin_) -> Response:
-        await gossip.drop(origin)
+        await gossip.operators.drop(origin)
         return await done()
 
     @router.post(
@@ -182,7 +182,7 @@ def peer_routes(gossip: Gossip) -> APIRouter:
         responses=unknown,
     )
     async def readmit(origin: origin_) -> Response:
-        await gossip.readmit(origin)
+        await gossip.operators.readmit(origin)
         return await done()
 
     @router.post(
@@ -193,7 +193,7 @@ def peer_routes(gossip: Gossip) -> APIRouter:
     )
     async def trust(origin: origin_, request: Request) -> Response:
         asked = await read(request, schemas.TrustRequest, most_bytes)
-        await gossip.trust(origin, bytes.fromhex(asked.key))
+        await gossip.operators.trust(origin, bytes.fromhex(asked.key))
         return await done()
 
     return router
@@ -252,13 +252,13 @@ def admin_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
         responses=problems({}),
     )
     async def leave() -> Response:
-        return json_response({"told": await gossip.leave()})
+        return json_response({"told": await gossip.operators.leave()})
 
     @router.delete(
         "/leave", summary="Take part in gossip again", response_model=schemas.State, responses=problems({})
     )
     async def join() -> Response:
-        await gossip.join()
+        await gossip.operators.join()
         return json_response(await state_of(pricing, gossip))
 
     for name in ("pin", "freeze"):

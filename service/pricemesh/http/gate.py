@@ -13,7 +13,7 @@ from typing import Any
 
 from pricemesh.city.pricing import Pricing
 from pricemesh.errors import PricemeshError, WrongMethod
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.signing import HEADER
 from pricemesh.http.keys import Gatekeeper, Scope
 from pricemesh.http.metrics import Metrics

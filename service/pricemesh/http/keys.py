@@ -5,6 +5,7 @@ import hmac
 import re
 import secrets
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -78,10 +79,12 @@ class Gatekeeper:
     """Says whether a request may pass. With no keys everyone may, which is why the service then listens
     on loopback only."""
 
-    def __init__(self, keys: dict[str, Key] | None, rate_per_second: float | None) -> None:
+    def __init__(
+        self, keys: dict[str, Key] | None, rate_per_second: float | None, monotonic: Callable[[], float]
+    ) -> None:
         """Keys None is a service without keys; a file without any admits nobody."""
         self.keys = keys
-        self._pace = None if rate_per_second is None else RateLimiter(rate_per_second)
+        self._pace = None if rate_per_second is None else RateLimiter(rate_per_second, monotonic)
 
     def admit(self, presented: str | None, scope: Scope | None) -> str:
         """The key's id, or an error of ours. A scope of None is open to all."""

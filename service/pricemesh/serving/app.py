@@ -15,7 +15,7 @@ from pricemesh.dashboard.lab import Lab
 from pricemesh.dashboard.pages import page_routes
 from pricemesh.dashboard.routes import live_routes
 from pricemesh.errors import StorageUnavailable
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 from pricemesh.http import api
 from pricemesh.http.gate import DOCS_FILES, Gate
 from pricemesh.http.keys import Gatekeeper, read_keys
@@ -30,7 +30,8 @@ log = logging.getLogger("pricemesh")
 
 def create_app(settings: Settings, runtime: Runtime | None = None) -> Gate:
     metrics = Metrics(settings.city)
-    pricing = Pricing(settings, runtime or Runtime(), observed=metrics.commit)
+    runtime = runtime or Runtime()
+    pricing = Pricing(settings, runtime, observed=metrics.commit)
     gossip = Gossip(pricing)
     metrics.watch(pricing, gossip)
     lab = Lab(demo=settings.lab.demo)
@@ -70,7 +71,7 @@ def create_app(settings: Settings, runtime: Runtime | None = None) -> Gate:
     ):
         app.include_router(router)
     api.handle_errors(app)
-    keeper = Gatekeeper(keys, settings.security.rate_per_second)
+    keeper = Gatekeeper(keys, settings.security.rate_per_second, runtime.monotonic)
     traffic = Traffic(pricing)
     app.openapi = lambda: describe(app, settings, traffic)  # type: ignore[method-assign]
     return Gate(app, pricing=pricing, gossip=gossip, keeper=keeper, metrics=metrics, traffic=traffic)
