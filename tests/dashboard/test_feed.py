@@ -14,7 +14,7 @@ from pricemesh.dashboard.events import EventStream
 from pricemesh.dashboard.feed import MAX_QUEUED_EVENTS, MAX_SECONDS_IN_FRAME, EventReader, Feed
 from pricemesh.dashboard.truth import TruthReports
 from pricemesh.errors import StorageUnavailable, TooManyReaders
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 from pricemesh.runtime import Runtime
 from tests.running import settings_for
 

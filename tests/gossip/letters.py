@@ -4,7 +4,9 @@ import numpy as np
 
 from pricemesh.core.policies import Learner, Shape, make_policy
 from pricemesh.core.summary import Summary
-from pricemesh.gossip.letters import Letter, Seal
+from pricemesh.errors import BadSummary
+from pricemesh.gossip.letter import Letter, Seal
+from pricemesh.gossip.message import Message
 from pricemesh.gossip.node import Node
 
 SHAPE = Shape(2, 3, 1)
@@ -17,10 +19,10 @@ def seed_of(origin: str) -> bytes:
 
 def learner(origin: str, lessons: int, policy: str = "netpool") -> Learner:
     rng = np.random.default_rng(list(origin.encode()))
-    made = make_policy(policy).learner(SHAPE)
+    student = make_policy(policy).learner(SHAPE)
     for _ in range(lessons):
-        made.learn(rng.uniform(-1, 1, size=SHAPE.dim), int(rng.integers(2)), float(rng.normal()))
-    return made
+        student.learn(rng.uniform(-1, 1, size=SHAPE.dim), int(rng.integers(2)), float(rng.normal()))
+    return student
 
 
 def letter(origin: str, lessons: int, epoch: int = 1, *, lie: str = "", by: str = "") -> Letter:
@@ -41,8 +43,6 @@ def letter(origin: str, lessons: int, epoch: int = 1, *, lie: str = "", by: str 
 
 def check(summary: Summary) -> None:
     """As a city does."""
-    from pricemesh.errors import BadSummary
-
     reader = make_policy("netpool").learner(SHAPE)
     if summary.numbers.size != reader.layout.size or not np.isfinite(summary.numbers).all():
         raise BadSummary("numbers")
@@ -50,24 +50,22 @@ def check(summary: Summary) -> None:
 
 
 def node(origin: str, lessons: int = 0) -> Node:
-    made = Node(origin, PRINT, check)
-    made.take([letter(origin, lessons)])
-    return made
+    city = Node(origin, PRINT, check)
+    city.take([letter(origin, lessons)])
+    return city
 
 
 def exchange(one: Node, other: Node) -> None:
     """One conversation, as two cities have it over HTTP."""
-    from pricemesh.gossip.envelope import Message
-
-    known = None
+    digest = None
     for _ in range(4):
-        asked = Message.from_bytes(one.full(one.lacking(known)).to_bytes())
-        other.take(other.sift(asked.letters).fresh)
-        reply = other.reply(asked, other.lacking(asked.digest))
+        request = Message.from_bytes(one.full_message(one.letters_missing_in(digest)).to_bytes())
+        other.take(other.check_letters(request.letters).fresh)
+        reply = other.reply(request, other.letters_missing_in(request.digest))
         if reply is None:
             return
-        heard = Message.from_bytes(reply.to_bytes())
-        one.take(one.sift(heard.letters).fresh)
-        known = heard.digest
-        if heard.state == one.state or not one.lacking(known):
+        answer = Message.from_bytes(reply.to_bytes())
+        one.take(one.check_letters(answer.letters).fresh)
+        digest = answer.digest
+        if answer.state == one.state or not one.letters_missing_in(digest):
             return

@@ -1,5 +1,6 @@
 """A mesh of real processes with the clock on: cut off, killed, lied to. Long versions in `make soak`."""
 
+import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -17,8 +18,8 @@ import sqlalchemy as sa
 
 from pricemesh.city.settings import Settings
 from pricemesh.core.policies import Learner, Shape, make_policy
-from pricemesh.gossip.envelope import Message
-from pricemesh.gossip.letters import Letter
+from pricemesh.gossip.letter import Letter
+from pricemesh.gossip.message import Message
 from pricemesh.gossip.signing import HEADER, Keyring
 from pricemesh.lab.demo import free_ports
 from pricemesh.lab.worlds import Linear
@@ -339,17 +340,17 @@ def test_a_liar_among_processes_stops_nobody(mesh: ProcessMesh) -> None:
     driver = Driver([mesh.cities[name].url for name in NAMES[:4]], seed=5)
     driver.start()
     settings = Settings.model_validate({**CONFIG, **MARKET, "city": "city4"})
-    ring, rng = Keyring(SECRETS), Random(1)
+    ring, rng = Keyring(SECRETS, secrets.token_bytes), Random(1)
     statuses: set[int] = set()
     for _ in range(30):
         for name in honest:
             junk = tuple(rng.randbytes(rng.choice((3, 150, 900))) for _ in range(rng.randrange(3)))
             false = {"city0": (9, 9)}
-            message = Message("city4", rng.randbytes(16), settings.fingerprint, false, letters=junk)
+            message = Message("city4", settings.fingerprint, false, junk, state=rng.randbytes(16))
             data = rng.choice((message.to_bytes(), rng.randbytes(200), b'{"valid": "json"}', b""))
-            signed = {HEADER: ring.sign(data, time.time())}
+            signature = {HEADER: ring.sign(data, time.time())}
             url = f"{mesh.cities[name].url}/gossip"
-            statuses.add(httpx.post(url, content=data, headers=signed).status_code)
+            statuses.add(httpx.post(url, content=data, headers=signature).status_code)
     huge = httpx.post(f"{mesh.cities['city0'].url}/gossip", content=bytes(50_000_000))
     driver.stop()
     assert huge.status_code == 413

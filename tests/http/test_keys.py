@@ -106,11 +106,10 @@ def test_beyond_the_rate_is_a_429_that_says_when(tmp_path: Path) -> None:
     city.stop()
 
 
-def test_the_bucket_refills_at_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bucket_refills_at_its_rate() -> None:
     now = 0.0
-    monkeypatch.setattr("pricemesh.city.rate_limiter.monotonic", lambda: now)
     presented, key = new_key("price")
-    keeper = Gatekeeper({key.id: key}, rate_per_second=2.0)
+    keeper = Gatekeeper({key.id: key}, 2.0, lambda: now)
     for _ in range(2):
         keeper.admit(presented, Scope.PRICE)
     with pytest.raises(TooFast) as refused:
@@ -131,7 +130,7 @@ def test_a_key_is_shown_once_and_its_secret_is_not_kept(tmp_path: Path) -> None:
     assert (tmp_path / "keys.toml").stat().st_mode & 0o077 == 0
     (key,) = read_keys(tmp_path / "keys.toml").values()
     assert key.scopes == {Scope.PRICE, Scope.FEEDBACK}
-    assert Gatekeeper({key.id: key}, None).admit(presented, Scope.PRICE) == key.id
+    assert Gatekeeper({key.id: key}, None, time.monotonic).admit(presented, Scope.PRICE) == key.id
     assert "feedback,price  shop" in pricemesh("keys", "list", cwd=tmp_path).stdout
     assert pricemesh("keys", "revoke", key.id, cwd=tmp_path).returncode == 0
     assert read_keys(tmp_path / "keys.toml") == {}
@@ -149,7 +148,7 @@ def test_impossible_scopes_names_and_files_are_told(tmp_path: Path) -> None:
     with pytest.raises(WrongConfiguration, match="not a file of keys"):
         read_keys(tmp_path / "bad.toml")
     with pytest.raises(NoKey):
-        Gatekeeper({"a": new_key("price")[1]}, None).admit(None, Scope.PRICE)
+        Gatekeeper({"a": new_key("price")[1]}, None, time.monotonic).admit(None, Scope.PRICE)
 
 
 def test_without_keys_it_listens_on_loopback_only(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pricemesh.city.pricing import Pricing
 from pricemesh.dashboard.history import History
 from pricemesh.dashboard.truth import TruthReports
 from pricemesh.errors import PricemeshError, TooManyReaders
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 
 log = logging.getLogger("pricemesh")
 

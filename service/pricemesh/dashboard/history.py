@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pricemesh.city.pricing import Pricing
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 
 MAX_SECONDS = 300
 VERSIONS_EVERY = 5  # seconds
@@ -61,7 +61,7 @@ class History:
         return float(np.sum(self._pricing.live.lesson_counts)), float(np.sum(self._pricing.live.reward_sums))
 
     def _record_versions(self, now: float) -> None:
-        versions = {origin: letter.summary.version for origin, letter in self._gossip.node.held.items()}
+        versions = {origin: letter.summary.version for origin, letter in self._gossip.node.letters.items()}
         versions[self._gossip.city] = self._pricing.version
         max_points = MAX_SECONDS // VERSIONS_EVERY
         self._versions = {origin: self._versions.get(origin, deque(maxlen=max_points)) for origin in versions}

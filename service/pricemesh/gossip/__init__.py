@@ -1,1 +1,1 @@
-"""Cities tell one another what they have learned: sealed summaries, exchanged peer to peer over HTTP."""
+"""Cities exchange what they have learned: sealed summaries, sent from peer to peer over HTTP."""

@@ -1,9 +1,9 @@
-"""What other cities send: checked, kept, and only then held; what is refused, and who is to blame."""
+"""What other cities send: letters are checked, committed, and only then counted. A letter that is refused
+puts the city to blame into quarantine."""
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,12 @@ import numpy as np
 from pricemesh.city.pricing import Pricing
 from pricemesh.core.summary import Summary
 from pricemesh.errors import BadSummary
-from pricemesh.gossip.node import Node, Refusal, Sifted
+from pricemesh.gossip.discovery import Discovery
+from pricemesh.gossip.letter import Letter
+from pricemesh.gossip.message import Message
+from pricemesh.gossip.node import CheckedLetters, Node, Refusal
+from pricemesh.gossip.peers import Counts
+from pricemesh.gossip.publisher import Publisher
 from pricemesh.store.commands import SaveLetters
 
 log = logging.getLogger("pricemesh.gossip")
@@ -21,73 +26,96 @@ log = logging.getLogger("pricemesh.gossip")
 class Quarantine:
     reason: str
     since: float
-    via: str  # who brought it
+    via: str  # the city that sent the letter
 
 
 class Intake:
     def __init__(
-        self, pricing: Pricing, counts: Counter[tuple[str, str]], clock: Callable[[], float]
+        self, pricing: Pricing, node: Node, publisher: Publisher, discovery: Discovery, counts: Counts
     ) -> None:
-        settings = pricing.settings
         self._pricing = pricing
+        self._node = node
+        self._publisher = publisher
+        self._discovery = discovery
         self._counts = counts
-        self._clock = clock
-        self.node = Node(
-            settings.city,
-            settings.fingerprint,
-            self.check,
-            cities=settings.gossip.cities or None,
-            most_cities=settings.gossip.most_cities,
-            most_bytes=3 * settings.limits.body_bytes // 4,  # the rest is for the digest
-        )
-        self.quarantined: dict[str, Quarantine] = {}
-        self.received_at: dict[str, float] = {}
+        self._clock = pricing.runtime.clock
+        self.quarantines: dict[str, Quarantine] = {}  # by city
+        self.received_at: dict[str, float] = {}  # by origin
         self._taking = asyncio.Lock()
 
-    async def take(self, wires: Sequence[bytes], sender: str) -> Sifted:
-        """Check, keep, then count. One message at a time, so that nothing older is kept after something
-        newer."""
-        async with self._taking:
-            sifted = await asyncio.to_thread(self.node.sift, wires)
-            for refusal in sifted.refused:
-                self._refused(refusal, sender)
-            if sifted.fresh:
-                now = self._clock()
-                kept = [(letter.origin, letter.wire) for letter in sifted.fresh]
-                await self._pricing.commit(SaveLetters(kept, now))
-                self.node.take(sifted.fresh)
-                self._counts["letters", "taken"] += len(kept)
-                for letter in sifted.fresh:
-                    self.received_at[letter.origin] = now
-                    if self.quarantined.pop(letter.origin, None):
-                        log.info("no longer quarantined", extra={"peer": letter.origin})
-        return sifted
+    def restore(self) -> Letter | None:
+        """Take the letters in the database that are still valid; returns this city's own."""
+        own = None
+        for wire, received_at in self._pricing.mesh_record.letters:
+            try:
+                letter = Letter.read(wire)
+                if letter.origin == self._node.origin:
+                    own = letter
+                    continue
+                self._node.admit(letter, self._node.letters.get(letter.origin))
+                check_summary(self._pricing, letter.summary)
+            except BadSummary as fault:
+                log.warning("a letter in the database does not count any more", extra={"fault": str(fault)})
+                continue
+            self._node.take([letter])
+            self.received_at[letter.origin] = received_at
+        return own
 
-    def _refused(self, refusal: Refusal, sender: str) -> None:
-        """Whoever could have made it is to blame: its origin if the seal is its own, else who brought it."""
+    async def receive(self, message: Message) -> set[str]:
+        """Take everything that a message brings; returns the origins whose letters were refused."""
+        await self._discovery.learn(message.addresses)
+        if not message.letters:
+            return set()
+        checked = await self.take(message.letters, message.sender)
+        if checked.own is not None:
+            await self._publisher.renew(checked.own)
+        return {refusal.origin for refusal in checked.refusals}
+
+    async def take(self, wires: Sequence[bytes], sender: str) -> CheckedLetters:
+        """One message at a time, so that no older letter is committed after a newer one."""
+        async with self._taking:
+            checked: CheckedLetters = await self._pricing.runtime.in_thread(self._node.check_letters, wires)
+            for refusal in checked.refusals:
+                self._quarantine(refusal, sender)
+            if checked.fresh:
+                now = self._clock()
+                await self._pricing.commit(
+                    SaveLetters([(letter.origin, letter.wire) for letter in checked.fresh], now)
+                )
+                self._node.take(checked.fresh)
+                self._counts["letters", "taken"] += len(checked.fresh)
+                for letter in checked.fresh:
+                    self.received_at[letter.origin] = now
+                    if self.quarantines.pop(letter.origin, None):
+                        log.info("a city is out of quarantine", extra={"peer": letter.origin})
+        return checked
+
+    def _quarantine(self, refusal: Refusal, sender: str) -> None:
+        """The city that made the letter is to blame: its origin if the seal is its own, else the sender."""
         self._counts["letters", "refused"] += 1
-        if refusal.origin == self.node.origin:
+        if refusal.origin == self._node.origin:
             log.error(
                 "letters in this city's name are sealed with another key: if its database was set up anew, "
                 "its peers have to trust its new key",
                 extra={"via": sender, "fault": refusal.reason},
             )
-        blamed, reason = refusal.origin, refusal.reason
-        if not refusal.sealed and refusal.origin != sender:
-            blamed, reason = sender, f"it brought a letter of {refusal.origin or 'nobody'}: {reason}"
-        known = self.quarantined.get(blamed)
+        city, reason = refusal.origin, refusal.reason
+        if not refusal.is_sealed and refusal.origin != sender:
+            city, reason = sender, f"it sent a letter of {refusal.origin or 'an unknown city'}: {reason}"
+        known = self.quarantines.get(city)
         if known is None or known.reason != reason:
-            log.warning("quarantined", extra={"peer": blamed, "reason": reason, "via": sender})
-            if known is not None or len(self.quarantined) < 2 * self.node.most_cities:
-                self.quarantined[blamed] = Quarantine(reason, self._clock(), sender)
+            log.warning("a city is in quarantine", extra={"peer": city, "reason": reason, "via": sender})
+            if known is not None or len(self.quarantines) < 2 * self._node.max_cities:
+                self.quarantines[city] = Quarantine(reason, self._clock(), sender)
 
-    def check(self, summary: Summary) -> None:
-        """Whether an honest city could have made it."""
-        learner, settings = self._pricing.learner, self._pricing.settings
-        numbers = summary.numbers
-        if numbers.size != learner.layout.size:
-            raise BadSummary(f"it has {numbers.size} numbers, a summary here has {learner.layout.size}")
-        if not np.isfinite(numbers).all():
-            raise BadSummary("it has numbers that are not finite")
-        parts = learner.layout.unpack(numbers)
-        learner.check(parts, summary.version, settings.longest_square, settings.feedback.largest_reward)
+
+def check_summary(pricing: Pricing, summary: Summary) -> None:
+    """Check that an honest city could have made it; BadSummary says why not."""
+    learner, settings = pricing.learner, pricing.settings
+    numbers = summary.numbers
+    if numbers.size != learner.layout.size:
+        raise BadSummary(f"it has {numbers.size} numbers, a summary here has {learner.layout.size}")
+    if not np.isfinite(numbers).all():
+        raise BadSummary("it has numbers that are not finite")
+    parts = learner.layout.unpack(numbers)
+    learner.check(parts, summary.version, settings.longest_square, settings.feedback.largest_reward)

@@ -1,7 +1,7 @@
-"""One city's place in the mesh: the letters it holds, and both sides of an exchange. No socket, no clock.
+"""One city's place in the mesh: the letters it has, and both sides of an exchange. Pure: no socket, no clock.
 
-Newest letter per origin wins, so that whatever is lost, doubled, late or relayed, cities that have
-exchanged hold the same.
+The newest letter of each origin wins, so cities that have exchanged have the same letters, whatever was lost,
+duplicated, delayed or relayed before.
 """
 
 import re
@@ -11,29 +11,29 @@ from typing import NamedTuple
 from pricemesh.city.addresses import CITY_NAME
 from pricemesh.core.summary import Summaries, Summary, merge
 from pricemesh.errors import BadSummary
-from pricemesh.gossip.envelope import UNWANTED, Digest, Edition, Message, state_of
-from pricemesh.gossip.letters import Letter
+from pricemesh.gossip.letter import Leave, Letter
+from pricemesh.gossip.message import LAST_VERSION, UNWANTED, Digest, Edition, Message, state_of
 
 NAME = re.compile(CITY_NAME)
-LAST_VERSION = 1 << 62
-MOST_REFUSED = 8  # in one message; after that the rest is not looked at
+MAX_REFUSALS = 8  # in one message; after that the rest is not read
+NOTHING: Edition = (0, -1)  # older than every letter
+LETTER_HEADER_BYTES = 5  # at most, in front of a letter in a message
 
-
-Sent = tuple[str, Edition, Edition | None]  # origin, edition, and what the receiver held of it then
+Delivery = tuple[str, Edition, Edition | None]  # origin, edition, and the edition the receiver had then
 
 
 class Refusal(NamedTuple):
-    """Why a letter did not count; `origin` is empty where it could not even be read."""
+    """Why a letter does not count; `origin` is empty where the letter could not be read."""
 
     origin: str
     reason: str
-    sealed: bool  # whether its origin's own seal is on it
+    is_sealed: bool  # whether its origin's own seal is on it
 
 
-class Sifted(NamedTuple):
-    fresh: list[Letter]  # checked, and newer than what is held
-    refused: list[Refusal]
-    own: Letter | None  # this city's own, from a life it does not remember
+class CheckedLetters(NamedTuple):
+    fresh: list[Letter]  # valid, and newer than those the city has
+    refusals: list[Refusal]
+    own: Letter | None  # this city's own, newer than its database: it was restored from a backup
 
 
 class Node:
@@ -41,33 +41,38 @@ class Node:
         self,
         origin: str,
         fingerprint: bytes,
-        check: Callable[[Summary], None],
+        check_summary: Callable[[Summary], None],
         *,
         cities: Collection[str] | None = None,
-        most_cities: int = 256,
-        most_bytes: int = 4_000_000,
+        max_cities: int = 256,
+        max_bytes: int = 4_000_000,
     ) -> None:
         self.origin = origin
         self.fingerprint = fingerprint
-        self._check = check
+        self._check_summary = check_summary
         self._cities = cities
-        self.most_cities = most_cities
-        self.most_bytes = most_bytes  # of letters in one message
-        self.held: dict[str, Letter] = {}
-        self.dropped: set[str] = set()
-        self.trusted: dict[str, bytes] = {}  # keys that an operator has named
+        self.max_cities = max_cities
+        self.max_bytes = max_bytes  # of letters in one message
+        self.letters: dict[str, Letter] = {}
+        self.dropped_origins: set[str] = set()
+        self.trusted_keys: dict[str, bytes] = {}  # named by an operator
         self._state: bytes | None = None
 
-    # What is held
+    @property
+    def max_entries(self) -> int:
+        """Of a digest, an address list or a bundle of letters in one message."""
+        return 2 * self.max_cities + 16
+
+    # The letters
 
     @property
     def summaries(self) -> Summaries:
-        return {origin: letter.summary for origin, letter in self.held.items()}
+        return {origin: letter.summary for origin, letter in self.letters.items()}
 
     @property
     def digest(self) -> dict[str, Edition]:
-        held = {origin: letter.edition for origin, letter in self.held.items()}
-        return held | dict.fromkeys(self.dropped, UNWANTED)
+        editions = {origin: letter.edition for origin, letter in self.letters.items()}
+        return editions | dict.fromkeys(self.dropped_origins, UNWANTED)
 
     @property
     def state(self) -> bytes:
@@ -75,125 +80,141 @@ class Node:
             self._state = state_of(self.fingerprint, self.digest)
         return self._state
 
+    def restore(self, dropped_origins: Iterable[str], trusted_keys: dict[str, bytes]) -> None:
+        """What an operator decided before the last stop."""
+        self.dropped_origins, self.trusted_keys = set(dropped_origins), dict(trusted_keys)
+        self._state = None
+
     def take(self, letters: Iterable[Letter]) -> None:
-        """Hold these from now on, where they are newer."""
-        self.held = merge(self.held, [letter for letter in letters if letter.origin not in self.dropped])
+        """Keep these letters in place of older ones."""
+        admitted = [letter for letter in letters if letter.origin not in self.dropped_origins]
+        self.letters = merge(self.letters, admitted)
         self._state = None
 
     def drop(self, origin: str) -> None:
-        """Hold nothing of this city any more, and take nothing, whoever relays it."""
-        self.held = {other: letter for other, letter in self.held.items() if other != origin}
-        self.dropped.add(origin)
+        """Forget this city's letter, and take none from now on, not even from a relay."""
+        self._forget(origin)
+        self.dropped_origins.add(origin)
         self._state = None
 
     def readmit(self, origin: str) -> None:
-        self.dropped.discard(origin)
+        self.dropped_origins.discard(origin)
         self._state = None
 
     def trust(self, origin: str, key: bytes) -> None:
-        """Know a city by this key; what it told under another counts no more."""
-        self.trusted[origin] = key
-        if origin in self.held and self.held[origin].key != key:
-            self.held = {other: letter for other, letter in self.held.items() if other != origin}
+        """Know a city by this key; its letter under another key counts no more."""
+        self.trusted_keys[origin] = key
+        if origin in self.letters and self.letters[origin].key != key:
+            self._forget(origin)
         self.readmit(origin)
+
+    def _forget(self, origin: str) -> None:
+        self.letters = {other: letter for other, letter in self.letters.items() if other != origin}
 
     # An exchange
 
-    def brief(self) -> Message:
-        """Only what this city's state is."""
-        return Message(self.origin, self.state)
+    def brief_message(self) -> Message:
+        """Only this city's state."""
+        return Message(self.origin, state=self.state)
 
-    def full(self, letters: Iterable[Letter]) -> Message:
-        """All that it holds by name, and these letters."""
+    def full_message(self, letters: Iterable[Letter]) -> Message:
+        """The editions of all letters that this city has, and these letters themselves."""
         wires = tuple(letter.wire for letter in letters)
-        return Message(self.origin, self.state, self.fingerprint, self.digest, letters=wires)
+        return Message(self.origin, self.fingerprint, self.digest, wires, state=self.state)
 
-    def reply(self, heard: Message, letters: Iterable[Letter]) -> Message | None:
-        """To a message whose letters have been taken, with those that its sender lacks. When both hold the
-        same, nothing to a brief one, and to another briefly who says so."""
-        if heard.state == self.state:
-            return None if heard.digest is None else self.brief()
-        return self.full(letters)
+    def reply(self, message: Message, letters: Iterable[Letter]) -> Message | None:
+        """The answer to a message whose letters have been taken, with the letters that its sender lacks.
+        Where both have the same letters: None to a brief message, a brief message to a full one."""
+        if message.state == self.state:
+            return None if message.digest is None else self.brief_message()
+        return self.full_message(letters)
 
-    def lacking(self, digest: Digest | None, but: Collection[Sent] = ()) -> list[Letter]:
-        """The letters that a holder of `digest` has not, or has older, save those in `but`, as far as one
-        message carries them; one's own first. Of a stranger nothing is known: it gets one's own only."""
+    def letters_missing_in(self, digest: Digest | None, skip: Collection[Delivery] = ()) -> list[Letter]:
+        """The letters that the owner of `digest` lacks or has older, except those in `skip`, as many as one
+        message carries; this city's own first. Where its digest is not known yet, this city's own only."""
         if digest is None:
-            return [self.held[self.origin]] if self.origin in self.held else []
+            return [self.letters[self.origin]] if self.origin in self.letters else []
         letters: list[Letter] = []
         size = 0
-        for origin in sorted(self.held, key=lambda origin: (origin != self.origin, origin)):
-            letter = self.held[origin]
-            there = digest.get(origin, (0, -1))
-            if there == UNWANTED or there >= letter.edition:
+        for origin in sorted(self.letters, key=lambda origin: (origin != self.origin, origin)):
+            letter = self.letters[origin]
+            edition = digest.get(origin, NOTHING)
+            if edition == UNWANTED or edition >= letter.edition:
                 continue
-            if (origin, letter.edition, digest.get(origin)) in but:
+            if (origin, letter.edition, digest.get(origin)) in skip:
                 continue
-            size += len(letter.wire) + 4
-            if letters and size > self.most_bytes:
+            size += len(letter.wire) + LETTER_HEADER_BYTES
+            if letters and size > self.max_bytes:
                 break
             letters.append(letter)
         return letters
 
-    def lacked(self, digest: Digest) -> set[str]:
-        """Of which origins a holder of `digest` has what this city has not, or has older."""
+    def origins_newer_in(self, digest: Digest) -> set[str]:
+        """The origins of which the owner of `digest` has a letter that this city lacks or has older."""
         own = self.digest
-        newer = {origin for origin, edition in digest.items() if edition > own.get(origin, (0, -1))}
-        return newer - self.dropped
+        newer = {origin for origin, edition in digest.items() if edition > own.get(origin, NOTHING)}
+        return newer - self.dropped_origins
 
-    def sift(self, wires: Iterable[bytes]) -> Sifted:
-        """Which of the letters received may count; everything is checked before it does."""
+    def is_leaving(self, message: Message, now: float) -> bool:
+        """Whether the sender says so under its own seal."""
+        letter = self.letters.get(message.sender)
+        return bool(message.leave) and letter is not None and Leave.is_valid(message.leave, letter, now)
+
+    # Checking letters
+
+    def check_letters(self, wires: Iterable[bytes]) -> CheckedLetters:
+        """Which of the letters received may count; a letter is checked completely before it does."""
         fresh: dict[str, Letter] = {}
-        refused: list[Refusal] = []
+        refusals: list[Refusal] = []
         own = None
         for wire in wires:
-            origin = ""
-            if len(refused) >= MOST_REFUSED:
+            if len(refusals) >= MAX_REFUSALS:
                 break
-            sealed = False
+            origin = ""
+            is_sealed = False
             try:
                 letter = Letter.read(wire)
                 origin = letter.origin
-                if origin in self.dropped:
+                if origin in self.dropped_origins:
                     continue
-                newest = fresh.get(origin) or self.held.get(origin)
-                self._recognise(letter, newest)
+                newest = fresh.get(origin) or self.letters.get(origin)
+                self._check_key(letter, newest)
                 if newest is not None and letter.order <= newest.order:
                     continue
                 letter.verify()
-                sealed = True
+                is_sealed = True
                 self.admit(letter, newest, len(fresh))
                 if origin != self.origin:
-                    self._check(letter.summary)
+                    self._check_summary(letter.summary)
             except BadSummary as fault:
-                refused.append(Refusal(origin, str(fault), sealed))
+                refusals.append(Refusal(origin, str(fault), is_sealed))
                 continue
             if origin == self.origin:
                 own = letter
             else:
                 fresh[origin] = letter
-        return Sifted(list(fresh.values()), refused, own)
+        return CheckedLetters(list(fresh.values()), refusals, own)
 
-    def _recognise(self, letter: Letter, newest: Letter | None) -> None:
-        """By the key its origin is known by."""
+    def _check_key(self, letter: Letter, newest: Letter | None) -> None:
         origin = letter.origin
-        known = self.trusted.get(origin) or (newest.key if newest is not None else letter.key)
-        if letter.key != known:
+        key = self.trusted_keys.get(origin) or (newest.key if newest is not None else letter.key)
+        if letter.key != key:
             raise BadSummary(
-                "it is sealed with another key than the one this city is known by. If it was set up anew, "
-                f"let every city trust its key: POST /peers/{origin}/trust (its own GET /state shows it)"
+                "it is sealed with another key than the one this city is known by. If the city was set up "
+                f"anew, every other city has to trust its new key: POST /peers/{origin}/trust "
+                "(its own GET /state shows the key)"
             )
 
     def admit(self, letter: Letter, newest: Letter | None, incoming: int = 0) -> None:
-        """Whether letters of this kind are taken at all; BadSummary says why not."""
+        """Check that letters of this kind are taken at all; BadSummary says why not."""
         origin, summary = letter.origin, letter.summary
         if not NAME.fullmatch(origin):
-            raise BadSummary(f"{origin!r:.50} is no city's name")
+            raise BadSummary(f"{origin!r:.50} is not a city's name")
         if self._cities is not None and origin not in self._cities and origin != self.origin:
             raise BadSummary("it is not among the cities that gossip.cities admits")
-        if newest is None and origin != self.origin and len(self.held) + incoming >= self.most_cities:
-            raise BadSummary(f"too many cities: gossip.most_cities admits {self.most_cities}")
+        if newest is None and origin != self.origin and len(self.letters) + incoming >= self.max_cities:
+            raise BadSummary(f"too many cities: gossip.most_cities admits {self.max_cities}")
         if not 0 < summary.epoch < LAST_VERSION or summary.version >= LAST_VERSION:
-            raise BadSummary("its epoch or version is none that a city could have reached")
+            raise BadSummary("its epoch or version is out of range: no city could have reached it")
         if summary.fingerprint != self.fingerprint:
-            raise BadSummary("it was made for other arms, shared features, policy or group")
+            raise BadSummary("it was made for other prices, shared features, policy or group")

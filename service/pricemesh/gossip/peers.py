@@ -1,105 +1,131 @@
-"""Who the other cities are, where they are reached, and how it went: counts and times, no sockets."""
+"""The other cities: their addresses, and how exchanges with them went. Counts and times, no sockets."""
 
 import random
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from pricemesh.gossip.envelope import Digest
-from pricemesh.gossip.letters import Letter
-from pricemesh.gossip.node import Sent
+from pricemesh.gossip.letter import Letter
+from pricemesh.gossip.message import Digest
+from pricemesh.gossip.node import Delivery
 
 MISSES_UNTIL_SILENT = 3
-LONGEST_BACKOFF = 32  # ticks
+MAX_BACKOFF_TICKS = 32
 TICKS_UNTIL_SENT_AGAIN = 8
-MISSES_UNTIL_FORGOTTEN = 6  # of an address that others told and where nobody ever answered
+MISSES_UNTIL_FORGOTTEN = 6  # of an address that came from another city and never answered
+
+Counts = Counter[tuple[str, str]]  # (what, which), for the metrics
 
 
 @dataclass
 class Peer:
     """An address, and what is known of the city there."""
 
-    address: str
-    configured: bool = True
+    address: str  # empty: a city that calls here and whose address is not known
+    is_configured: bool = True
     origin: str = ""
-    known: Digest | None = None  # what it held when last heard
-    agreed: bytes = b""  # the state both had when they last held the same
+    digest: Digest | None = None  # its letters, as far as this city knows
+    common_state: bytes = b""  # of both cities when they last had the same letters
     misses: int = 0
     wait_ticks: int = 0
     heard_at: float | None = None
-    left: bool = False
-    busy: bool = False
+    has_left: bool = False
+    is_busy: bool = False
     bytes_in: int = 0
     bytes_out: int = 0
     fault: str = ""
-    _sent: dict[Sent, int] = field(default_factory=dict)
-
-    def reached(self, now: float) -> None:
-        self.misses = self.wait_ticks = 0
-        self.heard_at = now
-        self.fault = ""
-
-    def missed(self, fault: str) -> None:
-        self.misses += 1
-        self.wait_ticks = min(LONGEST_BACKOFF, 2 ** min(self.misses - 1, 10))
-        self.fault = fault
-
-    def remember(self, letters: Iterable[Letter], there: Digest | None, tick: int) -> None:
-        """That it was sent these letters when it held what `there` says."""
-        if there is not None:
-            self._sent |= {
-                (letter.origin, letter.edition, there.get(letter.origin)): tick for letter in letters
-            }
-
-    def sent_lately(self, tick: int) -> Collection[Sent]:
-        """What it was sent and, if it holds what it held then, did not take: worth another try only later."""
-        self._sent = {sent: at for sent, at in self._sent.items() if tick - at < TICKS_UNTIL_SENT_AGAIN}
-        return self._sent
+    _deliveries: dict[Delivery, int] = field(default_factory=dict)  # with their ticks
 
     @property
     def silent(self) -> bool:
         return self.misses >= MISSES_UNTIL_SILENT
 
+    def record_contact(self, now: float) -> None:
+        self.misses = self.wait_ticks = 0
+        self.heard_at = now
+        self.fault = ""
+
+    def record_miss(self, fault: str) -> None:
+        self.misses += 1
+        self.wait_ticks = min(MAX_BACKOFF_TICKS, 2 ** min(self.misses - 1, 10))
+        self.fault = fault
+
+    def record_deliveries(self, letters: Iterable[Letter], digest: Digest | None, tick: int) -> None:
+        """These letters were sent to it when it had the editions of `digest`."""
+        if digest is not None:
+            self._deliveries |= {
+                (letter.origin, letter.edition, digest.get(letter.origin)): tick for letter in letters
+            }
+
+    def recent_deliveries(self, tick: int) -> Collection[Delivery]:
+        """Letters that it was sent lately. Where its digest has not changed since, it did not take them:
+        they are sent again only later."""
+        self._deliveries = {
+            delivery: at for delivery, at in self._deliveries.items() if tick - at < TICKS_UNTIL_SENT_AGAIN
+        }
+        return self._deliveries
+
 
 @dataclass
-class Book:
-    """All addresses known."""
+class AddressBook:
+    """All peers, and the count of ticks by which they are called."""
 
     own_address: str
     fan_out: int
-    peers: dict[str, Peer] = field(default_factory=dict)
-    _probe: int = 0
+    max_callers: int = 512
+    peers: dict[str, Peer] = field(default_factory=dict)  # by address
+    callers: dict[str, Peer] = field(default_factory=dict)  # by origin: cities whose address is not known
+    ticks: int = 0
+    _probes: int = 0
 
-    def add(self, addresses: Iterable[str], *, configured: bool) -> list[Peer]:
+    def add(self, addresses: Iterable[str], *, is_configured: bool) -> list[Peer]:
+        """The peers that are new."""
         fresh = []
         for address in addresses:
             if address not in self.peers and address != self.own_address:
-                self.peers[address] = Peer(address, configured)
+                self.peers[address] = Peer(address, is_configured)
                 fresh.append(self.peers[address])
         return fresh
 
     def forget_unreached(self) -> list[str]:
-        gone = [
+        """Remove the addresses that came from other cities and never answered."""
+        addresses = [
             peer.address
             for peer in self.peers.values()
-            if not peer.configured and peer.heard_at is None and peer.misses >= MISSES_UNTIL_FORGOTTEN
+            if not peer.is_configured and peer.heard_at is None and peer.misses >= MISSES_UNTIL_FORGOTTEN
         ]
-        for address in gone:
+        for address in addresses:
             del self.peers[address]
-        return gone
+        return addresses
 
-    def of(self, origin: str) -> Peer | None:
-        return next((peer for peer in self.peers.values() if peer.origin == origin), None)
+    def sender(self, origin: str, address: str) -> Peer:
+        """The peer that sent a message: known by its name, else by its address, else only as a caller."""
+        peer = next((peer for peer in self.peers.values() if peer.origin == origin), None)
+        peer = peer or self.peers.get(address)
+        if peer is None:
+            if len(self.callers) >= self.max_callers:
+                self.callers.clear()
+            peer = self.callers.setdefault(origin, Peer(""))
+        peer.origin = peer.origin or origin
+        return peer
 
-    def turn(self, rng: random.Random) -> list[Peer]:
-        """Whom to exchange with at this tick: all that answer up to the fan-out, else a random few; those
-        that do not answer ever more rarely, but always one of them, so that the end of a cut is noticed."""
-        here = [peer for peer in self.peers.values() if not peer.left and not peer.busy]
-        for peer in here:
+    def choose(self, rng: random.Random) -> list[Peer]:
+        """The peers to call at this tick: all that answer, or a random `fan_out` of them. Peers that do not
+        answer are called ever more rarely, but always one of them, so that the end of a cut is noticed."""
+        present = [peer for peer in self.peers.values() if not peer.has_left and not peer.is_busy]
+        for peer in present:
             peer.wait_ticks = max(0, peer.wait_ticks - 1)
-        waiting = [peer for peer in here if peer.wait_ticks]
-        ready = [peer for peer in here if not peer.wait_ticks]
-        chosen = ready if len(ready) <= self.fan_out else rng.sample(ready, self.fan_out)
-        if waiting and all(not peer.misses for peer in chosen):
-            self._probe += 1
-            chosen = [*chosen, waiting[self._probe % len(waiting)]]
-        return chosen
+        waiting = [peer for peer in present if peer.wait_ticks]
+        due = [peer for peer in present if not peer.wait_ticks]
+        selection = due if len(due) <= self.fan_out else rng.sample(due, self.fan_out)
+        if waiting and all(not peer.misses for peer in selection):
+            self._probes += 1
+            selection = [*selection, waiting[self._probes % len(waiting)]]
+        return selection
+
+
+def count_bytes(counts: Counts, peer: Peer, received: int, transmitted: int) -> None:
+    peer.bytes_in += received
+    peer.bytes_out += transmitted
+    counts["bytes", "in"] += received
+    counts["bytes", "out"] += transmitted

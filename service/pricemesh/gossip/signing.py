@@ -1,77 +1,85 @@
 """Requests between cities are signed: HMAC-SHA256 with a secret that the cities of a mesh share.
 
 Several secrets may be live, so that they can be changed one city at a time: the first signs, all verify.
-A request holds its time and a nonce; one that is too old, from the future or seen before is refused.
+A request contains its time and a nonce; one that is too old, comes from the future or is a repetition is
+refused. Time and random bytes are passed in.
 """
 
 import hmac
-import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 
 from pricemesh.city.gossip_secrets import parse_secret
 from pricemesh.errors import NoKey
 
 SKEW_SECONDS = 60
+NONCE_BYTES = 9
 HEADER = "gossip-key"
 
 
 class Keyring:
-    """With no secrets nothing is signed and anything passes: such a city listens on loopback only."""
+    """Without secrets nothing is signed and everything passes: such a city listens on loopback only."""
 
-    def __init__(self, named: Sequence[str]) -> None:
-        self._secrets = dict(parse_secret(text) for text in named)
-        self._seen: dict[str, float] = {}  # nonces, by when they may be forgotten
+    def __init__(self, secrets: Sequence[str], random_bytes: Callable[[int], bytes]) -> None:
+        self._secrets = dict(parse_secret(text) for text in secrets)
+        self._random_bytes = random_bytes
+        self._nonces: dict[str, float] = {}  # of requests received, with the time when each may be forgotten
 
     @property
     def signs(self) -> bool:
         return bool(self._secrets)
 
     def sign(self, body: bytes, now: float) -> str:
+        """The signature of a request: key id, time, nonce and MAC."""
         id_, secret = next(iter(self._secrets.items()))
-        words = f"{id_}.{int(now)}.{secrets.token_urlsafe(9)}"
-        return f"{words}.{_mac(secret, f'POST /gossip {words}', body)}"
+        claims = f"{id_}.{int(now)}.{_text(self._random_bytes(NONCE_BYTES))}"
+        return f"{claims}.{_mac(secret, f'POST /gossip {claims}', body)}"
 
     def verify(self, signature: str, body: bytes, now: float) -> None:
-        """That a request is a member's, of now, and not heard before."""
+        """Check that a request was signed by a member of the mesh, just now, and is not a repetition."""
         if not self.signs:
             return
-        words, _, mac = signature.rpartition(".")
-        id_, time, nonce = [*words.split("."), "", "", ""][:3]
+        claims, _, mac = signature.rpartition(".")
+        id_, time, nonce = [*claims.split("."), "", "", ""][:3]
         secret = self._secrets.get(id_)
-        expected = _mac(secret or b"nobody", f"POST /gossip {words}", body)
+        expected = _mac(secret or b"nobody", f"POST /gossip {claims}", body)
         if not hmac.compare_digest(mac.encode(), expected.encode()) or secret is None:
-            raise NoKey("this gossip is not signed with a secret known here")
-        if (
-            not (time.isascii() and time.isdecimal() and len(time) < 20)
-            or abs(now - int(time)) > SKEW_SECONDS
-        ):
-            raise NoKey(f"signed more than {SKEW_SECONDS} s ago or ahead: set the clocks of both cities")
-        self._forget(now)
+            raise NoKey(f"the {HEADER} header is not a signature made with one of this city's gossip.secrets")
+        is_number = time.isascii() and time.isdecimal() and len(time) < 20
+        if not is_number or abs(now - int(time)) > SKEW_SECONDS:
+            raise NoKey(
+                f"the request was signed more than {SKEW_SECONDS} s ago or ahead: "
+                "set the clocks of both cities"
+            )
+        self._forget_nonces(now)
         if not 8 <= len(nonce) <= 32:
-            raise NoKey("a nonce has 8 to 32 characters")
-        if nonce in self._seen:
-            raise NoKey("this request was heard before")
-        self._seen[nonce] = now + 2 * SKEW_SECONDS + 1
+            raise NoKey("the nonce of the signature must have 8 to 32 characters")
+        if nonce in self._nonces:
+            raise NoKey("this request was received before: sign every request anew")
+        self._nonces[nonce] = now + 2 * SKEW_SECONDS + 1
 
     def sign_reply(self, signature: str, body: bytes) -> str:
-        """An answer to the request so signed, and to no other."""
+        """The signature of an answer; it is valid for the request with this signature only."""
         secret = self._secrets[signature.split(".")[0]]
         return _mac(secret, f"reply {signature}", body)
 
     def verify_reply(self, signature: str, reply: str, body: bytes) -> None:
         if self.signs and not hmac.compare_digest(reply.encode(), self.sign_reply(signature, body).encode()):
-            raise NoKey("the answer is not signed with the secret that the question was")
+            raise NoKey("the answer is not signed with the secret that signed the request")
 
-    def _forget(self, now: float) -> None:
-        while self._seen:
-            nonce, until = next(iter(self._seen.items()))
+    def _forget_nonces(self, now: float) -> None:
+        while self._nonces:
+            nonce, until = next(iter(self._nonces.items()))
             if until > now:
                 return
-            del self._seen[nonce]
+            del self._nonces[nonce]
 
 
-def _mac(secret: bytes, words: str, body: bytes) -> str:
-    message = words.encode() + b"\n" + sha256(body).digest()
-    return urlsafe_b64encode(hmac.digest(secret, message, "sha256")).rstrip(b"=").decode()
+def _mac(secret: bytes, claims: str, body: bytes) -> str:
+    message = claims.encode() + b"\n" + sha256(body).digest()
+    return _text(hmac.digest(secret, message, "sha256"))
+
+
+def _text(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()

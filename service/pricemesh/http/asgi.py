@@ -7,7 +7,7 @@ from typing import Any
 
 from pricemesh.city.pricing import Pricing
 from pricemesh.errors import PricemeshError, WrongMethod
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.signing import HEADER
 from pricemesh.http.admission import Admission, RequestContext
 from pricemesh.http.body import announced_length, is_large, read_body

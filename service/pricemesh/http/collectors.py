@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from pricemesh.city.pricing import Pricing
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.view import peers_of
 
 

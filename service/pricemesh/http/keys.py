@@ -84,7 +84,7 @@ class Gatekeeper:
     ) -> None:
         """Keys None is a service without keys; a file without any admits nobody."""
         self.keys = keys
-        self._pace = None if rate_per_second is None else RateLimiter(rate_per_second)
+        self._pace = None if rate_per_second is None else RateLimiter(rate_per_second, monotonic)
 
     def identify(self, presented: str | None, scope: Scope | None) -> Key | None:
         """The key that a caller presents; None where none is required."""

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.utils import floatToGoString
 
 from pricemesh.city.pricing import Pricing
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 from pricemesh.http.collectors import CityCollector, GossipCollector
 
 disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -4,12 +4,12 @@ the same, so that the page never disagrees with the API."""
 from typing import Any
 
 from pricemesh.city.pricing import Pricing
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.view import peers_of
 
 
 async def state_of(pricing: Pricing, gossip: Gossip) -> dict[str, Any]:
-    own = gossip.node.held.get(gossip.city)
+    own = gossip.node.letters.get(gossip.city)
     return {
         **await pricing.state(),
         "peers": peers_of(gossip),
@@ -19,6 +19,6 @@ async def state_of(pricing: Pricing, gossip: Gossip) -> dict[str, Any]:
             "published_version": own.summary.version if own else None,
             "ticks": gossip.ticks,
             "left": gossip.left,
-            "key": gossip.author.seal.key.hex(),
+            "key": gossip.publisher.seal.key.hex(),
         },
     }

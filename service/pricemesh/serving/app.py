@@ -14,7 +14,7 @@ from pricemesh.dashboard.feed import Feed
 from pricemesh.dashboard.pages import page_routes
 from pricemesh.dashboard.routes import live_routes
 from pricemesh.dashboard.truth import TruthReports
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 from pricemesh.http.admission import DOCS_FILES, Admission, RequestRecorder
 from pricemesh.http.asgi import Application
 from pricemesh.http.keys import Gatekeeper, read_keys

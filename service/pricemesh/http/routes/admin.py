@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from pricemesh.city.pricing import Pricing
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 from pricemesh.http import schemas
 from pricemesh.http.routes.bodies import json_response, problems, read, takes
 from pricemesh.http.state import state_of
@@ -80,9 +80,9 @@ def _add_tick_and_leave(router: APIRouter, pricing: Pricing, gossip: Gossip) -> 
         responses=problems({}),
     )
     async def leave() -> Response:
-        return json_response({"told": await gossip.leave()})
+        return json_response({"told": await gossip.operators.leave()})
 
     @router.delete("/leave", summary="Rejoin the mesh", response_model=schemas.State, responses=problems({}))
     async def join() -> Response:
-        await gossip.join()
+        await gossip.operators.join()
         return json_response(await state_of(pricing, gossip))

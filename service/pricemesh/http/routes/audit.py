@@ -7,7 +7,7 @@ from fastapi import Path as PathParameter
 from starlette.responses import Response
 
 from pricemesh.city.pricing import Pricing
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 from pricemesh.http import schemas
 from pricemesh.http.answers import Answers
 from pricemesh.http.routes.bodies import json_response, problems

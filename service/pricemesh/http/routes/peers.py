@@ -7,7 +7,7 @@ from fastapi import Path as PathParameter
 from starlette.responses import Response
 
 from pricemesh.city.addresses import CITY_NAME
-from pricemesh.gossip.exchange import Gossip
+from pricemesh.gossip.mesh import Gossip
 from pricemesh.http import schemas
 from pricemesh.http.routes.bodies import json_response, problems, read, takes
 from pricemesh.http.state import state_of
@@ -30,7 +30,7 @@ def peer_routes(gossip: Gossip) -> APIRouter:
         responses=refusals,
     )
     async def drop(origin: Origin) -> Response:
-        await gossip.drop(origin)
+        await gossip.operators.drop(origin)
         return await new_state()
 
     @router.post(
@@ -40,7 +40,7 @@ def peer_routes(gossip: Gossip) -> APIRouter:
         responses=refusals,
     )
     async def readmit(origin: Origin) -> Response:
-        await gossip.readmit(origin)
+        await gossip.operators.readmit(origin)
         return await new_state()
 
     @router.post(
@@ -51,7 +51,7 @@ def peer_routes(gossip: Gossip) -> APIRouter:
     )
     async def trust(origin: Origin, request: Request) -> Response:
         body = await read(request, schemas.TrustRequest, max_bytes)
-        await gossip.trust(origin, bytes.fromhex(body.key))
+        await gossip.operators.trust(origin, bytes.fromhex(body.key))
         return await new_state()
 
     return router

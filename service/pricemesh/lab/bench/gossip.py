@@ -4,7 +4,7 @@ import numpy as np
 
 from pricemesh.core.policies import Shape, make_policy
 from pricemesh.core.summary import Summary
-from pricemesh.gossip.letters import Seal
+from pricemesh.gossip.letter import Seal
 from pricemesh.lab.bench.core import told, trained
 from pricemesh.lab.bench.ratios import Ratio, Say, Suite, microseconds, ratio
 from pricemesh.lab.bench.stopwatch import race

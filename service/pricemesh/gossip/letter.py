@@ -1,7 +1,7 @@
-"""Letters: summaries sealed by their origin, so that whoever relays one can neither change nor invent it.
+"""Letters: summaries sealed by their origin, so that a city that relays one can neither change nor invent it.
 
-A city's key pair is made once and kept in its database. The first key a city is heard under is the one it
-is known by; an operator who drops the city forgets the key too.
+Pure: no socket, no clock. A city's key pair is made once and is stored in its database. Other cities know a
+city by the first key they receive from it, until an operator names another.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pricemesh.core.summary import Summary
 from pricemesh.errors import BadSummary
 from pricemesh.gossip.signing import SKEW_SECONDS
 
-_KEY, _SIGNATURE = 32, 64
+_KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,25 @@ class Letter:
 
     @cached_property
     def wire(self) -> bytes:
+        """As it travels and as it is stored."""
         return self.summary.to_bytes() + self.key + self.signature
 
     @classmethod
     def read(cls, wire: bytes) -> "Letter":
-        body, seal = wire[: -_KEY - _SIGNATURE], wire[-_KEY - _SIGNATURE :]
-        if len(seal) < _KEY + _SIGNATURE:
-            raise BadSummary("a letter is a summary, a key and a signature")
-        return cls(Summary.from_bytes(body), seal[:_KEY], seal[_KEY:])
+        end = len(wire) - _KEY_BYTES - _SIGNATURE_BYTES
+        if end < 0:
+            raise BadSummary("a letter is a summary, a key and a signature; these are too few bytes")
+        key, signature = wire[end : end + _KEY_BYTES], wire[end + _KEY_BYTES :]
+        return cls(Summary.from_bytes(wire[:end]), key, signature)
 
     def verify(self) -> None:
-        """Whether it was sealed with the key it names."""
+        """Check that it was sealed with the key it names."""
         try:
             Ed25519PublicKey.from_public_bytes(self.key).verify(self.signature, self.summary.to_bytes())
         except InvalidSignature:
-            raise BadSummary("its seal is broken: changed on the way, or never its origin's") from None
+            raise BadSummary("its seal is broken: a relay changed it, or its origin never wrote it") from None
         except ValueError:
-            raise BadSummary("its key is none") from None
+            raise BadSummary("its key is not an Ed25519 public key") from None
 
 
 class Seal:
@@ -71,9 +73,9 @@ class Seal:
 
 
 class Leave:
-    """A city's word that it goes: the time, signed with its own key, so that nobody can send it away."""
+    """A city's notice that it leaves: the time, signed with its own key, so no other city can give it."""
 
-    SIZE = 8 + _SIGNATURE
+    SIZE = 8 + _SIGNATURE_BYTES
 
     @staticmethod
     def _message(city: str, at: int) -> bytes:
@@ -84,7 +86,8 @@ class Leave:
         return int(now).to_bytes(8, "big") + seal.sign(cls._message(city, int(now)))
 
     @classmethod
-    def holds(cls, leave: bytes, letter: Letter, now: float) -> bool:
+    def is_valid(cls, leave: bytes, letter: Letter, now: float) -> bool:
+        """Whether the origin of `letter` signed this notice, just now."""
         at = int.from_bytes(leave[:8], "big")
         if abs(now - at) > SKEW_SECONDS:
             return False

@@ -1,0 +1,180 @@
+"""What asks: the calls of a tick to other cities, through the runtime's transport.
+
+Each peer is called in a task of its own, and every fault ends in a count and a reason on that peer, so a peer
+that is slow, down or lying costs the others nothing.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+
+import msgspec
+
+from pricemesh.city.pricing import Pricing
+from pricemesh.errors import OtherMesh, PricemeshError, StorageUnavailable
+from pricemesh.gossip.intake import Intake
+from pricemesh.gossip.letter import Letter
+from pricemesh.gossip.message import Message
+from pricemesh.gossip.node import Node
+from pricemesh.gossip.peers import AddressBook, Counts, Peer, count_bytes
+from pricemesh.gossip.publisher import Publisher
+from pricemesh.gossip.signing import HEADER, Keyring
+from pricemesh.runtime import Transport
+
+log = logging.getLogger("pricemesh.gossip")
+
+MAX_ROUND_TRIPS = 4  # of one exchange, until both cities have the same letters
+MAX_DETAIL_LENGTH = 300  # characters of a peer's refusal that are shown
+PEER_FAULTS = (PricemeshError, OSError)  # a TimeoutError is an OSError
+
+
+class GossipClient:
+    def __init__(
+        self,
+        pricing: Pricing,
+        *,
+        node: Node,
+        book: AddressBook,
+        publisher: Publisher,
+        intake: Intake,
+        keyring: Keyring,
+        counts: Counts,
+    ) -> None:
+        self._runtime = pricing.runtime
+        self._settings = pricing.settings.gossip
+        self._timeout_seconds = self._settings.timeout_seconds or max(0.1, self._settings.interval_seconds)
+        self._max_bytes = pricing.settings.limits.body_bytes
+        self._node = node
+        self._book = book
+        self._publisher = publisher
+        self._intake = intake
+        self._keyring = keyring
+        self._counts = counts
+        self._transport: Transport | None = None
+        self._calls: set[asyncio.Task[None]] = set()
+
+    def open(self) -> Transport:
+        """The transport, built at the first use. A city with peers does so before its first price, because
+        importing an HTTP client takes long."""
+        if self._transport is None:
+            self._transport = self._runtime.transport()
+        return self._transport
+
+    async def close(self) -> None:
+        calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+        for call in calls:
+            with suppress(asyncio.CancelledError):
+                await call
+        if self._transport is not None:
+            await self._transport.close()
+
+    async def exchange(self, peers: Iterable[Peer]) -> None:
+        """Exchange letters with these peers. Those that take longer than a tick finish in the background,
+        except in lockstep."""
+        calls = {asyncio.create_task(self.call(peer)) for peer in peers}
+        self._calls |= calls
+        for call in calls:
+            call.add_done_callback(self._calls.discard)
+        if calls:
+            patience = None if self._settings.lockstep else self._settings.interval_seconds
+            await asyncio.wait(calls, timeout=patience)
+
+    async def call(self, peer: Peer) -> None:
+        """One exchange. It never raises; the outcome is on the peer and in the counts."""
+        peer.is_busy = True
+        try:
+            async with asyncio.timeout(2 * self._timeout_seconds):
+                await self._converse(peer)
+        except StorageUnavailable as fault:  # this city's own trouble, not the peer's
+            log.warning("letters could not be saved", extra={"peer": peer.origin, "fault": str(fault)})
+        except PEER_FAULTS as fault:
+            reason = str(fault) or type(fault).__name__
+            was_silent = peer.silent
+            peer.record_miss(reason)
+            self._counts["exchanges", "failed"] += 1
+            if peer.silent and not was_silent:
+                log.warning("a peer is silent", extra={"peer": peer.origin or peer.address, "fault": reason})
+        else:
+            if peer.silent:
+                log.info("a peer answers again", extra={"peer": peer.origin})
+            peer.record_contact(self._runtime.clock())
+            self._counts["exchanges", "done"] += 1
+        finally:
+            peer.is_busy = False
+
+    async def _converse(self, peer: Peer) -> None:
+        """Round trips until both have the same letters, or neither can bring the other further."""
+        node = self._node
+        is_brief = peer.common_state == node.state and not self._publisher.has_left
+        for _ in range(MAX_ROUND_TRIPS):
+            state = node.state
+            answer = await self._post(peer, node.brief_message() if is_brief else self._full_message(peer))
+            if answer is None or answer.state == state:
+                if answer is not None:
+                    self._identify(peer, answer)
+                peer.common_state, peer.digest = node.state, node.digest
+                return
+            peer.common_state = b""
+            self._identify(peer, answer)
+            if answer.fingerprint != node.fingerprint or answer.digest is None:
+                raise OtherMesh(f"{answer.sender} has other prices, shared features, policy or group")
+            refused_origins = await self._intake.receive(answer)
+            peer.digest = answer.digest
+            if answer.state == node.state:
+                peer.common_state = node.state
+                return
+            missing = node.origins_newer_in(answer.digest) - refused_origins
+            if not missing and not self._letters_for(peer):
+                return
+            is_brief = False
+
+    def _identify(self, peer: Peer, answer: Message) -> None:
+        if answer.sender == self._node.origin:
+            raise OtherMesh(f"{peer.address} is this city itself, or another city of the same name")
+        peer.origin = answer.sender
+        peer.has_left = self._node.is_leaving(answer, self._runtime.clock())
+
+    def _full_message(self, peer: Peer) -> Message:
+        """Its letters are recorded, so that a letter the peer does not take is not sent at every tick."""
+        letters = self._letters_for(peer)
+        peer.record_deliveries(letters, peer.digest, self._book.ticks)
+        return msgspec.structs.replace(
+            self._node.full_message(letters),
+            address=self._settings.address or "",
+            leave=self._publisher.leave_notice(),
+            discovers=self._settings.discover,
+        )
+
+    def _letters_for(self, peer: Peer) -> list[Letter]:
+        return self._node.letters_missing_in(peer.digest, peer.recent_deliveries(self._book.ticks))
+
+    async def _post(self, peer: Peer, message: Message) -> Message | None:
+        """One request and its answer; None when both have the same letters."""
+        body = message.to_bytes()
+        signature = self._keyring.sign(body, self._runtime.clock()) if self._keyring.signs else ""
+        reply = await self.open().post(
+            f"{peer.address}/gossip",
+            body,
+            {HEADER: signature} if signature else {},
+            timeout_seconds=self._timeout_seconds,
+            max_bytes=self._max_bytes,
+        )
+        count_bytes(self._counts, peer, len(reply.body), len(body))
+        if reply.status not in (200, 204):
+            raise OtherMesh(f"{peer.address} answers {reply.status}{problem_detail(reply.body)}")
+        self._keyring.verify_reply(signature, reply.headers.get(HEADER, ""), reply.body)
+        return None if reply.status == 204 else Message.from_bytes(reply.body, self._node.max_entries)
+
+
+def problem_detail(body: bytes) -> str:
+    """The reason in a city's refusal. The text of any other server is not repeated in our log."""
+    try:
+        problem = json.loads(body)
+        is_ours = problem["type"].startswith("urn:pricemesh:")
+        return f": {problem['detail'][:MAX_DETAIL_LENGTH]}" if is_ours else ""
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""

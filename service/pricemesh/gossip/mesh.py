@@ -1,0 +1,156 @@
+"""A city's gossip as one object: builds the parts, starts and stops them, ticks.
+
+It lives on the event loop beside the prices. Work that takes long runs in threads, so no price waits for it.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from functools import partial
+
+from pricemesh.city.pricing import Pricing
+from pricemesh.errors import BadSummary, StorageUnavailable
+from pricemesh.gossip.absorber import Absorber
+from pricemesh.gossip.client import GossipClient
+from pricemesh.gossip.discovery import Discovery
+from pricemesh.gossip.intake import Intake, check_summary
+from pricemesh.gossip.node import Node
+from pricemesh.gossip.operators import Operators
+from pricemesh.gossip.peers import AddressBook, Counts
+from pricemesh.gossip.publisher import Publisher
+from pricemesh.gossip.server import GossipServer
+from pricemesh.gossip.signing import Keyring
+
+log = logging.getLogger("pricemesh.gossip")
+
+
+class Gossip:
+    def __init__(self, pricing: Pricing) -> None:
+        settings = pricing.settings
+        self.pricing = pricing
+        self.city = settings.city
+        self.settings = settings.gossip
+        self.counts: Counts = Counts()
+        self.node = Node(
+            settings.city,
+            settings.fingerprint,
+            partial(check_summary, pricing),
+            cities=settings.gossip.cities or None,
+            max_cities=settings.gossip.most_cities,
+            max_bytes=3 * settings.limits.body_bytes // 4,  # the rest is for the digest
+        )
+        self.book = AddressBook(
+            settings.gossip.address or "", settings.gossip.fan_out, 2 * settings.gossip.most_cities
+        )
+        self.publisher = Publisher(pricing, self.node)
+        self.discovery = Discovery(pricing, self.book)
+        self.intake = Intake(pricing, self.node, self.publisher, self.discovery, self.counts)
+        self.absorber = Absorber(pricing, self.node, self.counts)
+        keyring = Keyring(settings.gossip.secrets, pricing.runtime.random_bytes)
+        self.client = GossipClient(
+            pricing,
+            node=self.node,
+            book=self.book,
+            publisher=self.publisher,
+            intake=self.intake,
+            keyring=keyring,
+            counts=self.counts,
+        )
+        self.server = GossipServer(
+            pricing,
+            node=self.node,
+            book=self.book,
+            publisher=self.publisher,
+            intake=self.intake,
+            discovery=self.discovery,
+            keyring=keyring,
+            counts=self.counts,
+        )
+        self.operators = Operators(
+            pricing,
+            node=self.node,
+            book=self.book,
+            publisher=self.publisher,
+            intake=self.intake,
+            absorber=self.absorber,
+            client=self.client,
+        )
+        self._is_opened = False
+        self._ticking: asyncio.Task[None] | None = None
+
+    @property
+    def ticks(self) -> int:
+        return self.book.ticks
+
+    @property
+    def left(self) -> bool:
+        return self.publisher.has_left
+
+    # Start and end
+
+    def open(self) -> None:
+        """Continue from what the database has; `Pricing.open` comes first."""
+        record = self.pricing.mesh_record
+        self.publisher.open()
+        self.node.restore(record.dropped, record.trusted)
+        self.book.add(self.settings.peers, is_configured=True)
+        if self.settings.discover:
+            self.book.add(record.peers, is_configured=False)
+        if self.publisher.shares:
+            own = self.intake.restore()
+            self.absorber.restore()
+            self.publisher.resume(own)
+        self._is_opened = True
+
+    async def start(self) -> None:
+        if not self._is_opened:
+            await self.pricing.runtime.in_thread(self.open)
+        if self.publisher.shares:
+            await self.publisher.save()
+            if self.book.peers:
+                self.client.open()
+            if not self.settings.lockstep:
+                self._ticking = asyncio.create_task(self._run(), name="gossip")
+        elif self.settings.peers:
+            log.warning("the policy shares nothing: peers are not called")
+
+    async def stop(self) -> None:
+        if self._ticking is not None:
+            self._ticking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._ticking
+        await self.client.close()
+
+    async def _run(self) -> None:
+        rng = self.pricing.runtime.rng
+        while True:
+            await asyncio.sleep(self.settings.interval_seconds * rng.uniform(0.9, 1.1))
+            try:
+                await self.tick()
+            except (StorageUnavailable, BadSummary) as fault:
+                log.warning("a tick failed, the next one tries again", extra={"fault": str(fault)})
+            except Exception:
+                log.exception("unforeseen fault in a tick")
+
+    # Ticks and messages
+
+    async def tick(self) -> None:
+        await self.exchange()
+        await self.absorb()
+
+    async def exchange(self) -> None:
+        """Publish, and exchange letters with the peers whose turn it is."""
+        self.book.ticks += 1
+        if self.left or not self.publisher.shares or not self.book.peers:
+            return
+        await self.publisher.publish()
+        await self.client.exchange(self.book.choose(self.pricing.runtime.rng))
+        await self.discovery.forget_unreached()
+
+    async def absorb(self, *, always: bool = False) -> bool:
+        """Let the letters count, if any city has learned something since; whether any had."""
+        return await self.absorber.absorb(always=always)
+
+    async def receive(self, body: bytes, signature: str, machine: str) -> tuple[bytes | None, str]:
+        """The answer to a peer's message (None: both have the same letters), and its signature."""
+        return await self.server.receive(body, signature, machine)

@@ -1,0 +1,137 @@
+"""What a city publishes of itself: its letter, the epoch and seal of that letter, its notice that it leaves.
+
+A version names one content, survives restarts and never goes back. A letter is committed before it is sent.
+"""
+
+import asyncio
+import logging
+
+import numpy as np
+
+from pricemesh.city.pricing import Pricing
+from pricemesh.core.summary import Summary
+from pricemesh.errors import NotStarted, StorageUnavailable
+from pricemesh.gossip.letter import Leave, Letter, Seal
+from pricemesh.gossip.node import Node
+from pricemesh.store.commands import SaveLetters, UpdateMesh
+
+log = logging.getLogger("pricemesh.gossip")
+
+
+class Publisher:
+    def __init__(self, pricing: Pricing, node: Node) -> None:
+        self._pricing = pricing
+        self._node = node
+        self._clock = pricing.runtime.clock
+        self._seal: Seal | None = None
+        self.epoch = 0
+        self.published_at = 0.0
+        self._publishing = asyncio.Lock()
+
+    @property
+    def shares(self) -> bool:
+        """Whether this city's policy has anything to tell others."""
+        return bool(self._pricing.learner.fields)
+
+    @property
+    def seal(self) -> Seal:
+        assert self._seal is not None, "Publisher.open() comes first"
+        return self._seal
+
+    @property
+    def edition(self) -> tuple[int, int]:
+        """Of what the learner knows now; what ticks mixed into it counts once it is committed."""
+        return self.epoch, self._pricing.version + self._pricing.live.committed_mixes
+
+    @property
+    def letter(self) -> Letter | None:
+        """The letter that is published."""
+        return self._node.letters.get(self._node.origin)
+
+    @property
+    def has_left(self) -> bool:
+        return "left" in self._pricing.controls
+
+    def leave_notice(self) -> bytes:
+        """Empty while this city takes part."""
+        return Leave.sign(self.seal, self._node.origin, self._clock()) if self.has_left else b""
+
+    # Start
+
+    def open(self) -> None:
+        """Take epoch and key from the database; `Pricing.open` comes first."""
+        self._seal = Seal(self._pricing.mesh_record.seed)
+        self.epoch = self._pricing.mesh_record.epoch
+
+    def resume(self, last: Letter | None) -> None:
+        """Publish again what was published last, if it still says what this city knows. Where versions could
+        come to name another content, continue under a new epoch."""
+        fresh = self._write()
+        if len(fresh.wire) > self._node.max_bytes:
+            raise NotStarted(
+                f"this city's letters have {len(fresh.wire)} bytes and do not fit into a request: "
+                "raise limits.body_bytes here and in its peers, or give it fewer arms or shared features"
+            )
+        if last is not None:
+            comparable = last.summary.fingerprint == fresh.summary.fingerprint and last.key == fresh.key
+            if comparable and last.edition == fresh.edition and _same_numbers(last, fresh):
+                self._node.take([last])
+                return
+            if not comparable or last.edition >= fresh.edition:
+                self.epoch = max(self.epoch, last.summary.epoch) + 1
+                log.warning(
+                    "this city's letter does not continue the one it published last: new epoch %d", self.epoch
+                )
+                fresh = self._write()
+        self._node.take([fresh])
+
+    async def save(self) -> None:
+        """Commit the epoch and the letter that `resume` left in place."""
+        assert self.letter is not None
+        try:
+            await self._pricing.commit(UpdateMesh(epoch=self.epoch))
+            await self._save(self.letter)
+        except StorageUnavailable as fault:
+            log.warning("epoch and letter could not be saved yet", extra={"fault": str(fault)})
+
+    # Publishing
+
+    async def publish(self) -> None:
+        """Publish all that is known now. Commit first: after a crash the same version must not name another
+        content."""
+        async with self._publishing:
+            if not self._pricing.live.mixes_committed:
+                return
+            if self.letter is not None and self.letter.edition == self.edition:
+                return
+            letter = self._write()
+            await self._save(letter)
+            self._node.take([letter])
+            self.published_at = self._clock()
+
+    async def renew(self, newer: Letter) -> None:
+        """A peer has a letter of this city that is newer than its database: it was restored from a backup.
+        It continues under a new epoch, so that its letters count again."""
+        if newer.summary.epoch < self.epoch:
+            return  # renewed already, after another peer's message
+        self.epoch = newer.summary.epoch + 1
+        log.warning(
+            "other cities have a newer letter of this city than its database: was it restored from a "
+            "backup? It continues under epoch %d",
+            self.epoch,
+        )
+        await self._pricing.commit(UpdateMesh(epoch=self.epoch))
+        await self.publish()
+
+    def _write(self) -> Letter:
+        numbers = self._pricing.learner.numbers()
+        epoch, version = self.edition
+        return self.seal.close(Summary.of(self._node.origin, epoch, version, self._node.fingerprint, numbers))
+
+    async def _save(self, letter: Letter) -> None:
+        await self._pricing.commit(SaveLetters([(letter.origin, letter.wire)], self._clock()))
+
+
+def _same_numbers(one: Letter, other: Letter) -> bool:
+    """Up to rounding: a restart learns the same lessons, not always in the same groups."""
+    return bool(np.allclose(one.summary.numbers, other.summary.numbers, rtol=1e-6, atol=1e-9))

@@ -1,0 +1,126 @@
+"""What answers: a peer's message comes in as bytes and a signature, the answer goes out as the same.
+
+It knows no HTTP: a refusal is an error of ours, and the HTTP layer makes it a status.
+"""
+
+import logging
+
+import msgspec
+
+from pricemesh.city.pricing import Pricing
+from pricemesh.city.rate_limiter import RateLimiter
+from pricemesh.errors import NotAllowed, OtherMesh
+from pricemesh.gossip.discovery import MAX_ADDRESSES, Discovery
+from pricemesh.gossip.intake import Intake
+from pricemesh.gossip.letter import Letter
+from pricemesh.gossip.message import Message
+from pricemesh.gossip.node import Node
+from pricemesh.gossip.peers import AddressBook, Counts, Peer, count_bytes
+from pricemesh.gossip.publisher import Publisher
+from pricemesh.gossip.signing import Keyring
+
+log = logging.getLogger("pricemesh.gossip")
+
+CITIES_PER_MACHINE = 20  # that may call at full rate
+
+
+class GossipServer:
+    def __init__(
+        self,
+        pricing: Pricing,
+        *,
+        node: Node,
+        book: AddressBook,
+        publisher: Publisher,
+        intake: Intake,
+        discovery: Discovery,
+        keyring: Keyring,
+        counts: Counts,
+    ) -> None:
+        settings = pricing.settings
+        self._settings = settings.gossip
+        self._common = settings.common
+        self._clock = pricing.runtime.clock
+        self._is_open = not settings.gossip.secrets and settings.security.api_keys_file is None
+        rate, monotonic = settings.gossip.rate_per_second, pricing.runtime.monotonic
+        self._city_limiter = RateLimiter(rate, monotonic)
+        self._machine_limiter = RateLimiter(CITIES_PER_MACHINE * rate, monotonic)
+        self._node = node
+        self._book = book
+        self._publisher = publisher
+        self._intake = intake
+        self._discovery = discovery
+        self._keyring = keyring
+        self._counts = counts
+
+    async def receive(self, body: bytes, signature: str, machine: str) -> tuple[bytes | None, str]:
+        """The answer to a peer's message (None: both have the same letters), and its signature."""
+        message = self._admit(body, signature, machine)
+        peer = await self._contact(message)
+        if self._is_publishing_due():
+            await self._publisher.publish()
+        await self._intake.receive(message)
+        reply = self._reply(peer, message)
+        answer = None if reply is None else reply.to_bytes()
+        count_bytes(self._counts, peer, len(body), len(answer or b""))
+        reply_signature = self._keyring.sign_reply(signature, answer or b"") if self._keyring.signs else ""
+        return answer, reply_signature
+
+    def _admit(self, body: bytes, signature: str, machine: str) -> Message:
+        """The message, if its sender may exchange letters with this city."""
+        city = self._node.origin
+        if not self._publisher.shares:
+            raise OtherMesh(f"{city} has a policy that shares nothing")
+        if not self._keyring.signs and not self._is_open:
+            raise NotAllowed("this city takes no gossip: it has API keys, but no gossip.secrets")
+        self._machine_limiter.take(machine)
+        self._keyring.verify(signature, body, self._clock())
+        message = Message.from_bytes(body, self._node.max_entries)
+        sender = message.sender
+        self._city_limiter.take(sender)
+        if sender == city:
+            raise OtherMesh(f"two cities are called {sender}: every city needs a name of its own")
+        if sender in self._node.dropped_origins:
+            raise NotAllowed(f"an operator of {city} has dropped {sender}")
+        if message.digest is not None and message.fingerprint != self._node.fingerprint:
+            raise OtherMesh(
+                f"{sender} and {city} differ in prices, shared features, policy or group; "
+                f"{city} has {self._common}"
+            )
+        return message
+
+    async def _contact(self, message: Message) -> Peer:
+        """The peer that sent this message."""
+        await self._discovery.learn([message.address] if message.address else [])
+        peer = self._book.sender(message.sender, message.address)
+        peer.record_contact(self._clock())
+        is_leaving = self._node.is_leaving(message, self._clock())
+        if is_leaving and not peer.has_left:
+            log.info("a peer has left", extra={"peer": peer.origin})
+        peer.has_left = is_leaving
+        return peer
+
+    def _is_publishing_due(self) -> bool:
+        """Callers get news at most twice in an interval, however many they are."""
+        age_seconds = self._clock() - self._publisher.published_at
+        return self._settings.lockstep or age_seconds > self._settings.interval_seconds / 2
+
+    def _reply(self, peer: Peer, message: Message) -> Message | None:
+        node, tick = self._node, self._book.ticks
+        letters: list[Letter] = []
+        if message.digest is not None:
+            letters = node.letters_missing_in(message.digest, peer.recent_deliveries(tick))
+            peer.record_deliveries(letters, message.digest, tick)
+        reply = node.reply(message, letters)
+        if message.state == node.state:
+            peer.common_state, peer.digest = node.state, node.digest
+        elif message.digest is not None:
+            peer.digest = {**message.digest, **node.digest}  # once it has taken what it lacks
+        if reply is None and self._publisher.has_left:
+            reply = node.brief_message()
+        if reply is None:
+            return None
+        addresses: tuple[str, ...] = ()
+        if message.discovers and reply.digest is not None:
+            addresses = tuple(sorted(set(self._book.peers) - {message.address}))[:MAX_ADDRESSES]
+        return msgspec.structs.replace(reply, leave=self._publisher.leave_notice(), addresses=addresses)
