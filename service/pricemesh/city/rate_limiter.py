@@ -1,6 +1,6 @@
 """A token bucket per caller: so many calls a second, with a second's worth at once."""
 
-from time import monotonic
+from collections.abc import Callable
 
 from pricemesh.errors import TooFast
 
@@ -8,15 +8,15 @@ MAX_CALLERS = 100_000
 
 
 class RateLimiter:
-    """So many calls a second from each, with a second's worth at once."""
-
-    def __init__(self, rate_per_second: float) -> None:
+    def __init__(self, rate_per_second: float, monotonic: Callable[[], float]) -> None:
         self._rate = rate_per_second
+        self._monotonic = monotonic
         self._buckets: dict[str, tuple[float, float]] = {}  # id: (tokens left, when)
 
     def take(self, id_: str) -> None:
+        """Count a call of this caller; TooFast says when it may call again."""
         burst = max(1.0, self._rate)
-        now = monotonic()
+        now = self._monotonic()
         if len(self._buckets) > MAX_CALLERS and id_ not in self._buckets:
             self._buckets.clear()
         tokens, then = self._buckets.get(id_, (burst, now))

@@ -55,8 +55,10 @@ class Gossip:
         self._keyring = Keyring(self.settings.secrets)
         self._unsigned = not self.settings.secrets and settings.security.api_keys_file is None
         self._timeout = self.settings.timeout_seconds or max(0.1, self.settings.interval_seconds)
-        self._pace = RateLimiter(self.settings.rate_per_second)
-        self._machine_pace = RateLimiter(CALLS_FROM_A_MACHINE * self.settings.rate_per_second)
+        self._pace = RateLimiter(self.settings.rate_per_second, pricing.runtime.monotonic)
+        self._machine_pace = RateLimiter(
+            CALLS_FROM_A_MACHINE * self.settings.rate_per_second, pricing.runtime.monotonic
+        )
         self._most_bytes = settings.limits.body_bytes
         self._most_entries = 2 * self.settings.most_cities + 16  # of a digest, a book, a bundle of letters
         self.shares = bool(pricing.learner.fields)

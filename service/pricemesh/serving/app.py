@@ -70,7 +70,7 @@ def create_app(settings: Settings, runtime: Runtime | None = None) -> Gate:
     ):
         app.include_router(router)
     api.handle_errors(app)
-    keeper = Gatekeeper(keys, settings.security.rate_per_second)
+    keeper = Gatekeeper(keys, settings.security.rate_per_second, pricing.runtime.monotonic)
     traffic = Traffic(pricing)
     app.openapi = lambda: describe(app, settings, traffic)  # type: ignore[method-assign]
     return Gate(app, pricing=pricing, gossip=gossip, keeper=keeper, metrics=metrics, traffic=traffic)
