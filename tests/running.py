@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 import uvicorn
 
+from pricemesh.city.configuration import as_variables
 from pricemesh.city.pricing import Pricing
-from pricemesh.city.settings import Settings, as_variables
+from pricemesh.city.settings import Settings
 from pricemesh.lab.demo import free_ports
 from pricemesh.serving.app import create_app
 from pricemesh.serving.server import configuration

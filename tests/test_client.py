@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from pricemesh.client import AsyncCity, City, CityError, CityUnreachable, Retries
+from pricemesh.errors import InvalidParameter
 from tests.running import CONTEXT, RunningCity, settings_for
 
 QUICK = Retries(attempts=4, first_pause_seconds=0.001)
@@ -20,7 +21,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     city.stop()
 
 
-def test_price_and_feedback_as_code_that_waits(url: str) -> None:
+def test_price_and_feedback_in_code_that_blocks(url: str) -> None:
     with City(url) as city:
         decision = city.price(CONTEXT["shared"], CONTEXT["local"], subject="ann")
         assert city.feedback(decision.decision_id, 0.5).learned
@@ -34,7 +35,7 @@ def test_price_and_feedback_as_code_that_waits(url: str) -> None:
         assert refused.value.problem.type.endswith("other-reward")
 
 
-def test_price_and_feedback_as_code_that_awaits(url: str) -> None:
+def test_price_and_feedback_in_code_that_awaits(url: str) -> None:
     async def use() -> int:
         async with AsyncCity(url) as city:
             decisions = await asyncio.gather(
@@ -50,13 +51,13 @@ def test_price_and_feedback_as_code_that_awaits(url: str) -> None:
 
 
 def test_a_price_is_retried_under_the_same_decision_id() -> None:
-    seen: list[bytes] = []
+    bodies: list[bytes] = []
 
     def flaky(request: httpx.Request) -> httpx.Response:
-        seen.append(request.content)
-        if len(seen) == 1:
+        bodies.append(request.content)
+        if len(bodies) == 1:
             raise httpx.ConnectError("refused")
-        if len(seen) == 2:
+        if len(bodies) == 2:
             return httpx.Response(503, headers={"Retry-After": "0"})
         body = {
             "decision_id": "x",
@@ -72,9 +73,9 @@ def test_a_price_is_retried_under_the_same_decision_id() -> None:
 
     with City("http://city", transport=httpx.MockTransport(flaky), retries=QUICK) as city:
         city.price({"rain": 1.0})
-    assert len(seen) == 3
-    assert seen[0] == seen[1] == seen[2]
-    assert b"decision_id" in seen[0]
+    assert len(bodies) == 3
+    assert bodies[0] == bodies[1] == bodies[2]
+    assert b"decision_id" in bodies[0]
 
 
 def test_a_refusal_is_not_retried_and_an_absent_city_is_given_up_on() -> None:
@@ -94,7 +95,44 @@ def test_a_refusal_is_not_retried_and_an_absent_city_is_given_up_on() -> None:
         absent.state()
 
 
-def test_a_key_goes_along() -> None:
+def test_code_that_awaits_retries_as_code_that_blocks_does() -> None:
+    calls = 0
+
+    def flaky(_request: httpx.Request) -> httpx.Response:
+        nonlocal calls
+        calls += 1
+        if calls < 4:
+            return httpx.Response(503, headers={"Retry-After": "0"})
+        return httpx.Response(200, json={"told": 3})
+
+    async def leave() -> int:
+        async with AsyncCity("http://city", transport=httpx.MockTransport(flaky), retries=QUICK) as city:
+            return await city.leave()
+
+    assert asyncio.run(leave()) == 3
+    assert calls == 4
+
+
+def test_pauses_double_and_obey_retry_after() -> None:
+    retries = Retries(attempts=3, first_pause_seconds=1.0)
+    lost = httpx.ConnectError("refused")
+    first, second = retries.pause_seconds(0, lost), retries.pause_seconds(1, lost)
+    assert first is not None
+    assert 0.5 <= first <= 1.5
+    assert second is not None
+    assert 1.0 <= second <= 3.0
+    assert retries.pause_seconds(2, lost) is None
+    assert retries.pause_seconds(0, httpx.Response(503, headers={"Retry-After": "7"})) == 7.0
+    assert retries.pause_seconds(0, httpx.Response(404)) is None
+
+
+@pytest.mark.parametrize("url", ["lisbon", "http://", "http://a:b", "ftp://a", ""])
+def test_an_address_that_is_none_is_named(url: str) -> None:
+    with pytest.raises(InvalidParameter, match="write http://host:port"):
+        City(url)
+
+
+def test_a_key_is_sent_with_every_call() -> None:
     def check(request: httpx.Request) -> httpx.Response:
         return httpx.Response(401, text=request.headers["authorization"])
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from pricemesh.city.settings import load_settings
+from pricemesh.city.configuration import load_settings
 from pricemesh.lab.market import Market
 from tests.running import start_mesh
 

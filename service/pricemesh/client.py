@@ -1,35 +1,37 @@
-"""Talk to a city from Python: `City` waits, `AsyncCity` awaits; they share everything but the waiting.
+"""Call a city from Python: `City` blocks, `AsyncCity` awaits. All but the waiting is shared.
 
 >>> with City("http://127.0.0.1:8001", key="pm_...") as lisbon:      # doctest: +SKIP
 ...     decision = lisbon.price({"demand": 0.4, "rain": 0.0, "event": 1.0}, {"tourists": 0.2, "strike": 0.0})
 ...     lisbon.feedback(decision.decision_id, reward=0.8)
 
-A call that may be repeated safely is repeated when the network or the city fails for a moment. A price is:
-it carries a decision_id of the client's making, and asked again gets the same answer.
+Every call is safe to repeat, so it is repeated when the network or the city fails for a moment. A price is
+safe because the client chooses its decision_id, and the same decision_id gets the same price.
 """
 
 import asyncio
 import random
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import httpx
-from pydantic import BaseModel
 
-from pricemesh.errors import PricemeshError
+from pricemesh.errors import InvalidParameter, PricemeshError
 from pricemesh.http import schemas
 
-Answer = TypeVar("Answer", bound=BaseModel)
+Answer = TypeVar("Answer")
 Features = Mapping[str, float]
-_PASSING = frozenset({429, 502, 503, 504})
+Context = tuple[Features, Features]  # shared, local
+Outcome = httpx.Response | httpx.TransportError
+TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
 
 
 class CityError(PricemeshError):
-    """The city declined. `problem` is its RFC 9457 document."""
+    """The city refused the call. `problem` is its RFC 9457 document."""
 
     def __init__(self, problem: schemas.Problem) -> None:
         super().__init__(f"{problem.status} {problem.title}: {problem.detail}")
@@ -37,90 +39,119 @@ class CityError(PricemeshError):
 
 
 class CityUnreachable(PricemeshError):
-    """No answer, after every attempt."""
+    """Every attempt ended without an answer."""
 
 
 @dataclass(frozen=True)
 class Call(Generic[Answer]):
-    """One request, and what its answer is read as."""
+    """One request, and how the body of its answer is read."""
 
     method: str
     path: str
-    answer: type[Answer]
+    read: Callable[[bytes], Answer]
     body: Any = None
-    repeatable: bool = True
 
-    def read(self, response: httpx.Response) -> Answer:
-        if response.is_success:
-            return self.answer.model_validate_json(response.content)
-        try:
-            problem = schemas.Problem.model_validate_json(response.content)
-        except ValueError:
-            problem = schemas.Problem(
-                type="about:blank",
-                title=response.reason_phrase,
-                status=response.status_code,
-                detail=response.text[:500],
-            )
-        raise CityError(problem)
+    def answer(self, outcome: Outcome) -> Answer:
+        if isinstance(outcome, httpx.TransportError):
+            raise CityUnreachable(f"{self.method} {self.path}: {outcome}") from outcome
+        if not outcome.is_success:
+            raise CityError(_problem(outcome))
+        return self.read(outcome.content)
 
 
-def _price(shared: Features, local: Features, decision_id: str | None, subject: str | None) -> dict[str, Any]:
+def _problem(response: httpx.Response) -> schemas.Problem:
+    try:
+        return schemas.Problem.model_validate_json(response.content)
+    except ValueError:  # not from a city: a proxy's page, say
+        return schemas.Problem(
+            type="about:blank",
+            title=response.reason_phrase,
+            status=response.status_code,
+            detail=response.text[:500],
+        )
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often a call is tried, and how long to wait in between: twice as long each time, with jitter."""
+
+    attempts: int = 4
+    first_pause_seconds: float = 0.1
+
+    def pause_seconds(self, attempt: int, outcome: Outcome) -> float | None:
+        """The pause after this attempt (the first is 0); None where its outcome is final."""
+        retry_after = ""
+        if isinstance(outcome, httpx.Response):
+            if outcome.status_code not in TRANSIENT_STATUSES:
+                return None
+            retry_after = outcome.headers.get("retry-after", "")
+        if attempt + 1 >= self.attempts:
+            return None
+        pause: float = self.first_pause_seconds * 2**attempt * (0.5 + random.random())
+        return max(pause, float(retry_after)) if retry_after.isdigit() else pause
+
+
+def _price_body(
+    shared: Features, local: Features | None, decision_id: str | None = None, subject: str | None = None
+) -> dict[str, Any]:
     body: dict[str, Any] = {
         "shared": dict(shared),
-        "local": dict(local),
+        "local": dict(local or {}),
         "decision_id": decision_id or str(uuid.uuid4()),
     }
     return body | ({"subject": subject} if subject is not None else {})
 
 
-def price_call(
-    shared: Features, local: Features, decision_id: str | None, subject: str | None
+def _price(
+    shared: Features, local: Features | None, decision_id: str | None, subject: str | None
 ) -> Call[schemas.Decision]:
-    return Call("POST", "/price", schemas.Decision, _price(shared, local, decision_id, subject))
+    body = _price_body(shared, local, decision_id, subject)
+    return Call("POST", "/price", schemas.Decision.model_validate_json, body)
 
 
-def batch_call(contexts: Sequence[tuple[Features, Features]]) -> Call[schemas.DecisionBatch]:
-    requests = [_price(shared, local, None, None) for shared, local in contexts]
-    return Call("POST", "/price/batch", schemas.DecisionBatch, {"requests": requests})
+def _prices(contexts: Sequence[Context]) -> Call[list[schemas.Decision]]:
+    def read(content: bytes) -> list[schemas.Decision]:
+        return schemas.DecisionBatch.model_validate_json(content).decisions
+
+    return Call("POST", "/price/batch", read, {"requests": [_price_body(*context) for context in contexts]})
 
 
-def feedback_call(decision_id: str, reward: float) -> Call[schemas.FeedbackReceipt]:
-    return Call("POST", "/feedback", schemas.FeedbackReceipt, {"decision_id": decision_id, "reward": reward})
+def _feedback(decision_id: str, reward: float) -> Call[schemas.FeedbackReceipt]:
+    body = {"decision_id": decision_id, "reward": reward}
+    return Call("POST", "/feedback", schemas.FeedbackReceipt.model_validate_json, body)
 
 
-def feedback_batch_call(items: Sequence[tuple[str, float]]) -> Call[schemas.FeedbackOutcomes]:
+def _feedbacks(items: Sequence[tuple[str, float]]) -> Call[list[schemas.FeedbackOutcome]]:
+    def read(content: bytes) -> list[schemas.FeedbackOutcome]:
+        return schemas.FeedbackOutcomes.model_validate_json(content).outcomes
+
     body = {"items": [{"decision_id": id_, "reward": reward} for id_, reward in items]}
-    return Call("POST", "/feedback/batch", schemas.FeedbackOutcomes, body)
+    return Call("POST", "/feedback/batch", read, body)
 
 
-def decision_call(decision_id: str) -> Call[schemas.DecisionRecord]:
-    return Call("GET", f"/decisions/{decision_id}", schemas.DecisionRecord)
+def _decision(decision_id: str) -> Call[schemas.DecisionRecord]:
+    return Call("GET", f"/decisions/{decision_id}", schemas.DecisionRecord.model_validate_json)
 
 
-def state_call() -> Call[schemas.State]:
-    return Call("GET", "/state", schemas.State)
+def _state() -> Call[schemas.State]:
+    return Call("GET", "/state", schemas.State.model_validate_json)
 
 
-def leave_call() -> Call[schemas.LeaveResult]:
-    return Call("POST", "/admin/leave", schemas.LeaveResult)
+def _leave() -> Call[int]:
+    def read(content: bytes) -> int:
+        return schemas.LeaveResult.model_validate_json(content).told
+
+    return Call("POST", "/admin/leave", read)
 
 
-@dataclass(frozen=True)
-class Retries:
-    """How often to try, and how long to wait before trying again."""
-
-    attempts: int = 4
-    first_pause_seconds: float = 0.1
-
-    def pause(self, attempt: int, response: httpx.Response | None) -> float:
-        asked = response.headers.get("retry-after") if response is not None else None
-        wait: float = self.first_pause_seconds * 2**attempt * (0.5 + random.random())
-        return max(wait, float(asked)) if asked and asked.isdigit() else wait
-
-    def again(self, call: Call[Any], attempt: int, response: httpx.Response | None) -> bool:
-        passing = response is None or response.status_code in _PASSING
-        return call.repeatable and passing and attempt + 1 < self.attempts
+def _address(url: str) -> httpx.URL:
+    try:
+        address = httpx.URL(url)
+    except httpx.InvalidURL:
+        address = httpx.URL()
+    if address.scheme not in ("http", "https") or not address.host:
+        raise InvalidParameter(f"{url!r} is not the address of a city: write http://host:port")
+    return address
 
 
 def _headers(key: str | None) -> dict[str, str]:
@@ -128,7 +159,7 @@ def _headers(key: str | None) -> dict[str, str]:
 
 
 class City:
-    """A city, for code that waits."""
+    """A city, for code that blocks."""
 
     def __init__(
         self,
@@ -139,10 +170,10 @@ class City:
         retries: Retries | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._http = httpx.Client(
-            base_url=url, headers=_headers(key), timeout=timeout_seconds, transport=transport
-        )
         self._retries = retries or Retries()
+        self._http = httpx.Client(
+            base_url=_address(url), headers=_headers(key), timeout=timeout_seconds, transport=transport
+        )
 
     def price(
         self,
@@ -152,39 +183,27 @@ class City:
         decision_id: str | None = None,
         subject: str | None = None,
     ) -> schemas.Decision:
-        return self._do(price_call(shared, local or {}, decision_id, subject))
+        return self._do(_price(shared, local, decision_id, subject))
 
-    def prices(self, contexts: Sequence[tuple[Features, Features]]) -> list[schemas.Decision]:
-        return self._do(batch_call(contexts)).decisions
+    def prices(self, contexts: Sequence[Context]) -> list[schemas.Decision]:
+        return self._do(_prices(contexts))
 
     def feedback(self, decision_id: str, reward: float) -> schemas.FeedbackReceipt:
-        return self._do(feedback_call(decision_id, reward))
+        return self._do(_feedback(decision_id, reward))
 
     def feedbacks(self, items: Sequence[tuple[str, float]]) -> list[schemas.FeedbackOutcome]:
-        return self._do(feedback_batch_call(items)).outcomes
+        """`items` are (decision_id, reward) pairs; each has an outcome of its own."""
+        return self._do(_feedbacks(items))
 
     def decision(self, decision_id: str) -> schemas.DecisionRecord:
-        return self._do(decision_call(decision_id))
+        return self._do(_decision(decision_id))
 
     def state(self) -> schemas.State:
-        return self._do(state_call())
+        return self._do(_state())
 
     def leave(self) -> int:
-        """Leave the mesh; how many peers have heard it."""
-        return self._do(leave_call()).told
-
-    def _do(self, call: Call[Answer]) -> Answer:
-        attempt = 0
-        while True:
-            response = fault = None
-            try:
-                response = self._http.request(call.method, call.path, json=call.body)
-            except httpx.TransportError as error:
-                fault = error
-            if not self._retries.again(call, attempt, response):
-                return _finish(call, response, fault)
-            time.sleep(self._retries.pause(attempt, response))
-            attempt += 1
+        """Leave the mesh. The answer is how many peers have confirmed it."""
+        return self._do(_leave())
 
     def close(self) -> None:
         self._http.close()
@@ -197,9 +216,24 @@ class City:
     ) -> None:
         self.close()
 
+    def _do(self, call: Call[Answer]) -> Answer:
+        for attempt in count():
+            outcome = self._try(call)
+            pause_seconds = self._retries.pause_seconds(attempt, outcome)
+            if pause_seconds is None:
+                break
+            time.sleep(pause_seconds)
+        return call.answer(outcome)
+
+    def _try(self, call: Call[Any]) -> Outcome:
+        try:
+            return self._http.request(call.method, call.path, json=call.body)
+        except httpx.TransportError as fault:
+            return fault
+
 
 class AsyncCity:
-    """A city, for code that awaits."""
+    """A city, for code that awaits. The methods are those of `City`."""
 
     def __init__(
         self,
@@ -210,10 +244,10 @@ class AsyncCity:
         retries: Retries | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._http = httpx.AsyncClient(
-            base_url=url, headers=_headers(key), timeout=timeout_seconds, transport=transport
-        )
         self._retries = retries or Retries()
+        self._http = httpx.AsyncClient(
+            base_url=_address(url), headers=_headers(key), timeout=timeout_seconds, transport=transport
+        )
 
     async def price(
         self,
@@ -223,39 +257,25 @@ class AsyncCity:
         decision_id: str | None = None,
         subject: str | None = None,
     ) -> schemas.Decision:
-        return await self._do(price_call(shared, local or {}, decision_id, subject))
+        return await self._do(_price(shared, local, decision_id, subject))
 
-    async def prices(self, contexts: Sequence[tuple[Features, Features]]) -> list[schemas.Decision]:
-        return (await self._do(batch_call(contexts))).decisions
+    async def prices(self, contexts: Sequence[Context]) -> list[schemas.Decision]:
+        return await self._do(_prices(contexts))
 
     async def feedback(self, decision_id: str, reward: float) -> schemas.FeedbackReceipt:
-        return await self._do(feedback_call(decision_id, reward))
+        return await self._do(_feedback(decision_id, reward))
 
     async def feedbacks(self, items: Sequence[tuple[str, float]]) -> list[schemas.FeedbackOutcome]:
-        return (await self._do(feedback_batch_call(items))).outcomes
+        return await self._do(_feedbacks(items))
 
     async def decision(self, decision_id: str) -> schemas.DecisionRecord:
-        return await self._do(decision_call(decision_id))
+        return await self._do(_decision(decision_id))
 
     async def state(self) -> schemas.State:
-        return await self._do(state_call())
+        return await self._do(_state())
 
     async def leave(self) -> int:
-        """Leave the mesh; how many peers have heard it."""
-        return (await self._do(leave_call())).told
-
-    async def _do(self, call: Call[Answer]) -> Answer:
-        attempt = 0
-        while True:
-            response = fault = None
-            try:
-                response = await self._http.request(call.method, call.path, json=call.body)
-            except httpx.TransportError as error:
-                fault = error
-            if not self._retries.again(call, attempt, response):
-                return _finish(call, response, fault)
-            await asyncio.sleep(self._retries.pause(attempt, response))
-            attempt += 1
+        return await self._do(_leave())
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -268,8 +288,17 @@ class AsyncCity:
     ) -> None:
         await self.close()
 
+    async def _do(self, call: Call[Answer]) -> Answer:
+        for attempt in count():
+            outcome = await self._try(call)
+            pause_seconds = self._retries.pause_seconds(attempt, outcome)
+            if pause_seconds is None:
+                break
+            await asyncio.sleep(pause_seconds)
+        return call.answer(outcome)
 
-def _finish(call: Call[Answer], response: httpx.Response | None, fault: Exception | None) -> Answer:
-    if response is None:
-        raise CityUnreachable(f"{call.method} {call.path}: {fault}") from fault
-    return call.read(response)
+    async def _try(self, call: Call[Any]) -> Outcome:
+        try:
+            return await self._http.request(call.method, call.path, json=call.body)
+        except httpx.TransportError as fault:
+            return fault

@@ -1,7 +1,7 @@
-"""Every exception pricemesh raises on purpose. What HTTP makes of them is known to `api` alone.
+"""Every exception that pricemesh raises on purpose. Only `http.problems` knows their HTTP status.
 
 PricemeshError
-├── InvalidParameter    a setting of a policy, a world or a run that cannot be
+├── InvalidParameter    an impossible parameter of a policy, a world or a command
 ├── InvalidContext      features that are missing, unknown, not finite or of the wrong length
 ├── InvalidFeedback     an arm that does not exist, a reward that is not a finite number
 ├── BadSummary          a peer's summary that cannot be read
@@ -9,29 +9,46 @@ PricemeshError
 ├── WrongConfiguration  everything wrong with a configuration, a line each
 ├── NotStarted          the service cannot run here
 │   ├── DatabaseInUse     another process owns this city's database
-│   ├── SchemaOutdated    the database wants `pricemesh migrate`
-│   └── SchemaChanged     arms or features are not those the database was made with
+│   ├── SchemaOutdated    the database needs `pricemesh migrate`
+│   └── SchemaChanged     the database was made for other arms or features
 ├── Refused             a request that is understood and declined
-│   ├── UnreadableBody    not JSON, or not the fields the call wants
-│   ├── BodyTooLarge
-│   ├── WrongMethod
+│   ├── UnreadableBody    not JSON, or other fields than the call takes
+│   ├── BodyTooLarge      more bytes than limits.body_bytes
+│   ├── WrongMethod       the path exists, under another method
 │   ├── NoKey             no API key, or one that is not known
 │   ├── NotAllowed        a key without the scope
 │   ├── TooFast           beyond the key's rate
-│   ├── UnknownDecision
+│   ├── UnknownDecision   no decision has this id
 │   ├── OtherReward       the decision has learned another reward already
 │   ├── TooLate           the reward window has closed
 │   ├── ImpossiblePin     a pin to a price that is no arm, or that the guardrails forbid
 │   ├── OtherMesh         gossip between cities that cannot read each other
 │   ├── UnknownCity       an operator named a peer that is not known here
-│   ├── NotADemo          the truth is reported to a city that is no demonstration
-│   └── TooManyReaders    of the live feed
+│   ├── NotADemo          the truth was reported to a city without lab.demo
+│   └── TooManyReaders    all limits.event_readers streams of /events are open
 └── StorageUnavailable  nothing was written and nothing changed; try again
 """
 
+import re
+
 
 class PricemeshError(Exception):
-    """Base of all; its text is written for the person who has to act on it."""
+    """Base of all; its text is written for the person who has to act on it.
+
+    `kind` names the error in HTTP answers (`urn:pricemesh:problem:no-key`), and programs rely on it. It is
+    the name of the class; a class that is renamed states the kind that it had before.
+    """
+
+    kind = "pricemesh-error"
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "kind" not in vars(cls):
+            cls.kind = re.sub(r"(?<!^)([A-Z])", r"-\1", cls.__name__).lower()
+
+
+def _joined(faults: list[tuple[str, str]]) -> str:
+    return "; ".join(f"{field}: {detail}" if field else detail for field, detail in faults)
 
 
 class InvalidParameter(PricemeshError, ValueError):
@@ -43,7 +60,7 @@ class InvalidContext(PricemeshError, ValueError):
 
     def __init__(self, faults: str | list[tuple[str, str]]) -> None:
         self.faults = [("", faults)] if isinstance(faults, str) else faults
-        super().__init__("; ".join(f"{field}: {said}" if field else said for field, said in self.faults))
+        super().__init__(_joined(self.faults))
 
 
 class InvalidFeedback(PricemeshError, ValueError):
@@ -88,7 +105,7 @@ class UnreadableBody(Refused):
     """`faults` are (field, message) pairs."""
 
     def __init__(self, faults: list[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{field}: {said}" if field else said for field, said in faults))
+        super().__init__(_joined(faults))
         self.faults = faults
 
 
@@ -98,7 +115,7 @@ class BodyTooLarge(Refused):
 
 class WrongMethod(Refused):
     def __init__(self, method: str, allowed: str) -> None:
-        super().__init__(f"not by {method}, but by {allowed}")
+        super().__init__(f"the method must be {allowed}, not {method}")
         self.allowed = allowed
 
 

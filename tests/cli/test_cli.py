@@ -5,9 +5,17 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperGroup
+from typer.testing import CliRunner
+
+from pricemesh.city.settings import Settings
+from pricemesh.cli import app
 
 SMALL = ["--rounds", "30", "--seeds", "2", "--cities", "3", "--arms", "3"]
 
@@ -84,7 +92,7 @@ def test_settings_reach_the_policies_that_have_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--policy", "magic"], "choose from disjoint"),
         (["--set", "rho"], "write KEY=VALUE"),
@@ -105,13 +113,70 @@ def test_settings_reach_the_policies_that_have_them() -> None:
         (["--plot", "out.xyz"], "cannot draw out.xyz"),
     ],
 )
-def test_a_mistake_gets_one_line_and_exit_code_2(words: list[str], said: str) -> None:
+def test_a_mistake_gets_one_line_and_exit_code_2(words: list[str], message: str) -> None:
     run = pricemesh("simulate", *SMALL, *words)
     assert run.returncode == 2
-    assert said in run.stderr
+    assert message in run.stderr
     assert "Traceback" not in run.stderr
 
 
-def test_help_shows_examples_and_the_version_is_told() -> None:
+def commands(group: TyperGroup, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from commands(command, (*above, name))
+        else:
+            yield (*above, name), command
+
+
+def test_the_help_of_every_command_shows_examples() -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    names = []
+    for name, command in commands(group):
+        assert "**Examples**" in command.epilog, name
+        assert f"pricemesh {' '.join(name)}" in command.epilog, name
+        names.append(name)
+    assert ("serve",) in names
+    assert ("keys", "revoke") in names
+
+
+def test_help_and_version_are_printed() -> None:
     assert "Examples" in pricemesh("simulate", "--help").stdout
     assert pricemesh("--version").stdout.startswith("pricemesh 0.")
+
+
+def test_help_loads_neither_the_mathematics_nor_the_framework() -> None:
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "pricemesh", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    modules = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
+    assert "pricemesh.cli.city" in modules
+    packages = {name.split(".")[0] for name in modules}
+    assert not packages & {"numpy", "fastapi", "starlette", "pydantic", "sqlalchemy", "httpx", "matplotlib"}
+    assert not [name for name in modules if name.startswith("pricemesh.lab")]
+
+
+@pytest.mark.parametrize(("words", "access_log"), [([], False), (["--access-log"], True)])
+def test_the_access_log_is_switched_on_by_its_option(
+    words: list[str], access_log: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[tuple[Settings, str, int]] = []
+    monkeypatch.setattr("pricemesh.serving.server.run", lambda *arguments: runs.append(arguments))
+    monkeypatch.setattr("pricemesh.logs.configure_logs", lambda _level: None)
+    file = tmp_path / "city.toml"
+    file.write_text('city = "lisbon"\n[arms]\nprices = [1, 2]\n[features]\nshared = ["rain"]\n')
+    outcome = CliRunner().invoke(app, ["serve", "--config", str(file), "--port", "0", *words])
+    assert outcome.exit_code == 0, outcome.output
+    ((settings, host, port),) = runs
+    assert settings.server.access_log is access_log
+    assert (host, port) == ("127.0.0.1", 0)
+
+
+def test_a_log_level_that_is_none_is_refused() -> None:
+    run = pricemesh("serve", "--log-level", "loud")
+    assert run.returncode == 2
+    assert "--log-level is debug, info, warning, error, not 'loud'" in run.stderr

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pricemesh.city.settings import as_variables
-from pricemesh.errors import InvalidParameter, NoKey, TooFast, WrongConfiguration
-from pricemesh.http.keys import Gatekeeper, Scope, new_key, read_keys, write_keys
+from pricemesh.city.configuration import as_variables
+from pricemesh.errors import InvalidParameter, NoKey, NotAllowed, TooFast, WrongConfiguration
+from pricemesh.http.keys import Gatekeeper, Key, Scope, new_key, read_keys, write_keys
 from tests.running import CONFIG, CONTEXT, CityProcess, RunningCity, settings_for
 
 
@@ -47,7 +47,7 @@ def keyed(tmp_path: Path) -> Iterator[tuple[RunningCity, dict[str, str]]]:
     city.stop()
 
 
-def test_openapi_names_the_scope_that_a_call_wants(keyed: tuple[RunningCity, dict[str, str]]) -> None:
+def test_openapi_names_the_scope_that_a_call_needs(keyed: tuple[RunningCity, dict[str, str]]) -> None:
     document = keyed[0].http.get("/openapi.json").json()
     assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
     price, health = document["paths"]["/price"]["post"], document["paths"]["/healthz"]["get"]
@@ -62,10 +62,10 @@ def test_each_scope_opens_its_own_doors_and_admin_all(keyed: tuple[RunningCity, 
         headers = {"Authorization": f"Bearer {keys[scope]}"} if scope else {}
         return city.http.request(method, path, headers=headers, **more).status_code  # type: ignore[arg-type]
 
-    asked = CONTEXT | {"decision_id": "k1"}
-    assert status("POST", "/price", "price", json=asked) == 200
-    assert status("POST", "/price", "feedback", json=asked) == 403
-    assert status("POST", "/price", None, json=asked) == 401
+    request = CONTEXT | {"decision_id": "k1"}
+    assert status("POST", "/price", "price", json=request) == 200
+    assert status("POST", "/price", "feedback", json=request) == 403
+    assert status("POST", "/price", None, json=request) == 401
     assert status("POST", "/feedback", "feedback", json={"decision_id": "k1", "reward": 1.0}) == 200
     assert status("POST", "/feedback", "read", json={"decision_id": "k1", "reward": 1.0}) == 403
     assert status("GET", "/decisions/k1", "read") == 200
@@ -77,7 +77,7 @@ def test_each_scope_opens_its_own_doors_and_admin_all(keyed: tuple[RunningCity, 
     assert status("POST", "/admin/freeze", "admin", json={}) == 200
     for path in ("/healthz", "/readyz", "/version"):
         assert status("GET", path, None) == 200
-    assert city.http.post("/price", json=asked, headers={"X-API-Key": keys["price"]}).status_code == 200
+    assert city.http.post("/price", json=request, headers={"X-API-Key": keys["price"]}).status_code == 200
 
 
 def test_a_wrong_key_is_a_401_problem(keyed: tuple[RunningCity, dict[str, str]]) -> None:
@@ -106,6 +106,10 @@ def test_beyond_the_rate_is_a_429_that_says_when(tmp_path: Path) -> None:
     city.stop()
 
 
+def keeper_of(*keys: Key) -> Gatekeeper:
+    return Gatekeeper({key.id: key for key in keys}, None, lambda: 0.0)
+
+
 def test_the_bucket_refills_at_its_rate() -> None:
     now = 0.0
     presented, key = new_key("price")
@@ -121,34 +125,128 @@ def test_the_bucket_refills_at_its_rate() -> None:
         keeper.admit(presented, Scope.PRICE)
 
 
-def test_a_key_is_shown_once_and_its_secret_is_not_kept(tmp_path: Path) -> None:
-    made = pricemesh("keys", "new", "--scope", "price,feedback", "--name", "shop", cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
-    presented = made.stdout.strip()
+def test_a_key_is_shown_once_and_its_secret_is_not_stored(tmp_path: Path) -> None:
+    run = pricemesh("keys", "new", "--scope", "price,feedback", "--name", "shop", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    presented = run.stdout.strip()
     text = (tmp_path / "keys.toml").read_text()
     assert presented.split("_")[2] not in text
     assert (tmp_path / "keys.toml").stat().st_mode & 0o077 == 0
     (key,) = read_keys(tmp_path / "keys.toml").values()
     assert key.scopes == {Scope.PRICE, Scope.FEEDBACK}
-    assert Gatekeeper({key.id: key}, None, time.monotonic).admit(presented, Scope.PRICE) == key.id
+    assert keeper_of(key).admit(presented, Scope.PRICE) == key.id
     assert "feedback,price  shop" in pricemesh("keys", "list", cwd=tmp_path).stdout
     assert pricemesh("keys", "revoke", key.id, cwd=tmp_path).returncode == 0
     assert read_keys(tmp_path / "keys.toml") == {}
     assert pricemesh("keys", "revoke", key.id, cwd=tmp_path).returncode == 2
 
 
-def test_impossible_scopes_names_and_files_are_told(tmp_path: Path) -> None:
+def test_impossible_scopes_names_and_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidParameter, match="scopes are price"):
         new_key("prices")
-    with pytest.raises(InvalidParameter, match="without quotes"):
-        new_key("price", 'a"b')
+    with pytest.raises(InvalidParameter, match="one line"):
+        new_key("price", "a\nb")
     with pytest.raises(WrongConfiguration, match="No such file"):
         read_keys(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("[[keys]]\nid = 1\n")
     with pytest.raises(WrongConfiguration, match="not a file of keys"):
         read_keys(tmp_path / "bad.toml")
     with pytest.raises(NoKey):
-        Gatekeeper({"a": new_key("price")[1]}, None, time.monotonic).admit(None, Scope.PRICE)
+        keeper_of(new_key("price")[1]).admit(None, Scope.PRICE)
+
+
+def test_a_key_is_known_before_it_is_refused_for_its_scope() -> None:
+    presented, key = new_key("read")
+    keeper = keeper_of(key)
+    assert keeper.identify(presented, Scope.PRICE) == key
+    with pytest.raises(NotAllowed, match="no scope price; it has read"):
+        keeper.authorise(key, Scope.PRICE)
+    with pytest.raises(NotAllowed):
+        keeper.admit(presented, Scope.PRICE)
+    keeper.authorise(key, Scope.READ)
+
+
+def test_no_key_is_needed_for_an_open_path_or_in_a_service_without_keys() -> None:
+    presented, key = new_key("read")
+    assert keeper_of(key).identify(None, None) is None
+    assert keeper_of(key).admit("nonsense", None) == ""
+    open_to_all = Gatekeeper(None, None, lambda: 0.0)
+    assert open_to_all.identify(presented, Scope.ADMIN) is None
+    assert open_to_all.admit(None, Scope.ADMIN) == ""
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "http://[", "http://[::1", "null", "", "http://\u2100", "file://"]
+)
+def test_a_foreign_or_broken_origin_is_refused_without_keys(origin: str) -> None:
+    with pytest.raises(NotAllowed, match="without API keys"):
+        Gatekeeper(None, None, lambda: 0.0).admit_page(origin)
+    keeper_of(new_key("read")[1]).admit_page(origin)  # with keys, the key decides
+
+
+def test_a_page_of_this_machine_may_call() -> None:
+    for origin in ("http://localhost:3000", "http://127.0.0.1", "http://[::1]:8000"):
+        Gatekeeper(None, None, lambda: 0.0).admit_page(origin)
+
+
+@pytest.mark.parametrize("name", ["", "shop", 'the "big" shop', "back\\slash", "a = ]]", "Ærø #1", "'''"])
+def test_any_printable_name_survives_the_file(tmp_path: Path, name: str) -> None:
+    keys = {key.id: key for _, key in (new_key("price,read", name), new_key("admin"))}
+    write_keys(tmp_path / "keys.toml", keys)
+    assert read_keys(tmp_path / "keys.toml") == keys
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    (tmp_path / "keys.toml").write_text(
+        f'[[keys]]\nid = "0123456789ab"\nname = "shop"\nhash = "{"0" * 64}"\nscopes = ["feedback", "price"]\n'
+    )
+    (key,) = read_keys(tmp_path / "keys.toml").values()
+    assert (key.id, key.name) == ("0123456789ab", "shop")
+    assert key.scopes == {Scope.PRICE, Scope.FEEDBACK}
+
+
+def test_the_file_is_replaced_whole_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text("")
+    path.chmod(0o644)
+    _, key = new_key("price")
+    write_keys(path, {key.id: key})
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InvalidParameter, match="cannot write"):
+        write_keys(tmp_path / "folder", {key.id: key})
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "folder", path]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("keys = 5", r"\[\[keys\]\]"),
+        ("keys = [5]", r"\[\[keys\]\]"),
+        ("[[keys]]\nid = 1", "key 1: its id must have 12 hexadecimal digits"),
+        ('[[keys]]\nid = "0123456789ab"', "key 1: its hash must have 64 hexadecimal digits"),
+        (
+            f'[[keys]]\nid = "0123456789ab"\nhash = "{"0" * 64}"\nscopes = ["all"]',
+            "key 1: its scopes must be some of price, feedback, read, admin",
+        ),
+        (f'[[keys]]\nid = "0123456789ab"\nhash = "{"0" * 64}"\nscopes = 5', "key 1: its scopes"),
+        ("keys = ", "not TOML"),
+    ],
+)
+def test_a_damaged_file_says_which_key_is_wrong(tmp_path: Path, text: str, fault: str) -> None:
+    (tmp_path / "keys.toml").write_text(text)
+    with pytest.raises(WrongConfiguration, match=fault):
+        read_keys(tmp_path / "keys.toml")
+
+
+def test_a_folder_that_cannot_be_written_to_is_named_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for file in ("none/keys.toml", "file/keys.toml"):
+        run = pricemesh("keys", "new", "--scope", "price", "--file", file, cwd=tmp_path)
+        assert (run.returncode, run.stdout) == (2, "")
+        assert run.stderr.startswith(f"error: cannot write {file}: ")
+        assert run.stderr.count("\n") == 1
 
 
 def test_without_keys_it_listens_on_loopback_only(tmp_path: Path) -> None:
@@ -223,15 +321,15 @@ def test_a_foreign_page_cannot_act_on_a_service_without_keys(tmp_path: Path) -> 
     city.stop()
 
 
-def test_told_to_stop_it_is_not_ready_and_still_serves_for_a_moment(tmp_path: Path) -> None:
+def test_a_city_that_stops_is_not_ready_and_still_serves_for_a_moment(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/city.db"
     city = CityProcess(tmp_path, url, server={"drain_seconds": 2.0})
     with httpx.Client(base_url=city.url, timeout=10) as http:
         assert http.get("/readyz").status_code == 200
         city.ask_to_stop()
         deadline = time.monotonic() + 1.5
-        while (drained := http.get("/readyz")).status_code == 200 and time.monotonic() < deadline:
+        while (answer := http.get("/readyz")).status_code == 200 and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert (drained.status_code, drained.json()["faults"]) == (503, ["shutting down"])
+        assert (answer.status_code, answer.json()["faults"]) == (503, ["shutting down"])
         assert http.post("/price", json=CONTEXT).status_code == 200
     assert city.stop() == 0

@@ -1,20 +1,33 @@
-"""What cities are called, and where they are: scheme, host and port."""
+"""The names of cities and their addresses: scheme, host and port. No connection is opened here."""
 
 import ipaddress
 from urllib.parse import urlsplit
 
 CITY_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+CITY_NAME_RULE = "a letter or digit, then up to 99 letters, digits, dots, dashes or underscores"
+MAX_ADDRESS_CHARACTERS = 300
 
 
 def checked_address(address: str) -> str:
-    """An address as it is kept: scheme, host and port, nothing else. ValueError says what is wrong."""
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname or len(address) > 300:
+    """The address in the form in which it is stored: `scheme://host:port`. ValueError says what is wrong."""
+    try:
+        parts = urlsplit(address)
+        _ = parts.port  # a ValueError where it is no port
+    except ValueError:
+        raise ValueError(f"{address!r:.100} is not http://host:port") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or len(address) > MAX_ADDRESS_CHARACTERS:
         raise ValueError(f"{address!r:.100} is not http://host:port")
     if parts.username or parts.password or parts.query or parts.fragment or parts.path not in ("", "/"):
         raise ValueError(f"{address!r:.100} holds more than http://host:port")
-    _ = parts.port  # a ValueError where it is none
     return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+def host_of(url: str) -> str:
+    """The host of a URL; empty where the text is no URL."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def is_loopback(host: str) -> bool:
@@ -27,10 +40,11 @@ def is_loopback(host: str) -> bool:
 
 
 def may_be_called(host: str) -> bool:
-    """Whether a peer may send us there: not to where a machine keeps its own secrets, nor to everyone."""
+    """Whether an address from a peer may be called: link-local hosts serve a machine's own credentials, and
+    multicast, reserved and unspecified ones are no single city."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return True
-    nowhere = address.is_unspecified or address.is_multicast or address.is_reserved
-    return not (nowhere or address.is_link_local)
+    no_single_host = address.is_unspecified or address.is_multicast or address.is_reserved
+    return not (no_single_host or address.is_link_local)

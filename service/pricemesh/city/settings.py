@@ -1,19 +1,14 @@
-"""The configuration of a city: a TOML file, then `.env`, then PRICEMESH_* variables, the later winning.
+"""The configuration of a city: its sections, keys, defaults and limits.
 
-Frozen once read. Everything that is wrong is said at once, each fault under its key.
+Frozen once read. How a file and variables become one of these, and how faults are worded: `configuration`.
 """
 
-import json
-import os
-import tomllib
-from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from dotenv import dotenv_values
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from pricemesh.city.addresses import CITY_NAME, checked_address
 from pricemesh.city.gossip_secrets import parse_secret
@@ -21,28 +16,18 @@ from pricemesh.core.arrays import MAX_CONTEXT_LENGTH
 from pricemesh.core.features import Feature, FeatureSpace
 from pricemesh.core.policies import Policy, Shape, make_policy
 from pricemesh.core.summary import fingerprint
-from pricemesh.errors import PricemeshError, WrongConfiguration
-
-PREFIX = "PRICEMESH_"
-NOT_SETTINGS = {"PRICEMESH_CONFIG", "PRICEMESH_KEY"}
-
-
-def _ours(check: Any) -> None:
-    """Let an error of ours be one of pydantic's, so that it is listed with the others."""
-    try:
-        check()
-    except PricemeshError as fault:
-        raise ValueError(str(fault)) from None
 
 
 class Section(BaseModel):
+    """`examples` of a required key are what an error tells the reader to write."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class FeatureSettings(Section):
-    """A feature without bounds is held to ten thousand either way: larger numbers want another unit."""
+    """A feature without bounds lies within ±10,000: larger numbers call for another unit."""
 
-    name: str = Field(min_length=1, max_length=100)
+    name: str = Field(min_length=1, max_length=100, examples=['name = "rain"'])
     min: float = Field(default=-1e4, ge=-1e5, le=1e5)
     max: float = Field(default=1e4, ge=-1e5, le=1e5)
 
@@ -52,30 +37,38 @@ class FeatureSettings(Section):
 
 
 class ArmSettings(Section):
-    prices: tuple[float, ...] = Field(min_length=2, max_length=1000)
+    prices: tuple[float, ...] = Field(
+        min_length=2, max_length=1000, examples=["prices = [8.0, 9.0, 10.0] under [arms]"]
+    )
 
     @field_validator("prices")
     @classmethod
     def _ascending(cls, prices: tuple[float, ...]) -> tuple[float, ...]:
-        if any(low >= high for low, high in pairwise(prices)):
-            raise ValueError("prices must ascend, each a different one")
+        if min(prices) < 0:
+            raise ValueError(f"a price must be 0 or more, not {min(prices):g}")
+        for low, high in pairwise(prices):
+            if low >= high:
+                raise ValueError(f"prices must ascend, and {high:g} comes after {low:g}")
         return prices
 
 
 class FeaturesSettings(Section):
-    shared: tuple[FeatureSettings, ...] = Field(min_length=1, max_length=500)
+    shared: tuple[FeatureSettings, ...] = Field(
+        min_length=1, max_length=500, examples=['shared = ["demand", "rain"] under [features]']
+    )
     local: tuple[FeatureSettings, ...] = Field(default=(), max_length=500)
 
     @field_validator("shared", "local", mode="before")
     @classmethod
-    def _names_or_tables(cls, given: Any) -> Any:
-        if isinstance(given, list | tuple):
-            return [{"name": item} if isinstance(item, str) else item for item in given]
-        return given
+    def _names_or_tables(cls, value: Any) -> Any:
+        """A feature may be written as its name alone."""
+        if isinstance(value, list | tuple):
+            return [{"name": item} if isinstance(item, str) else item for item in value]
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> "FeaturesSettings":
-        _ours(lambda: self.space)
+        _ = self.space  # an InvalidParameter, which is a ValueError, says what is inconsistent
         return self
 
     @cached_property
@@ -89,11 +82,14 @@ class PolicySettings(BaseModel):
     """A policy's name; every other key is one of its parameters."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
-    name: str = "netpool"
+    name: str = Field(default="netpool", max_length=100)
 
     @model_validator(mode="after")
     def _known(self) -> "PolicySettings":
-        _ours(lambda: self.policy.learner(Shape(2, 1, 0)))
+        try:
+            self.policy.learner(Shape(2, 1, 0))
+        except OverflowError:
+            raise ValueError("a parameter has too many digits for a floating-point number") from None
         return self
 
     @cached_property
@@ -101,9 +97,19 @@ class PolicySettings(BaseModel):
         return make_policy(self.name, **(self.__pydantic_extra__ or {}))
 
 
+def _check_url(url: str) -> None:
+    from sqlalchemy.engine import make_url  # not needed for SQLite, and slow to load
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        make_url(url)
+    except (ValueError, ArgumentError):
+        raise ValueError("must be written postgresql+psycopg://user:password@host:port/database") from None
+
+
 class DatabaseSettings(Section):
     url: str = "sqlite:///pricemesh.db"
-    lock_wait_seconds: float = Field(default=10.0, ge=0, le=600)  # for the process that served before
+    lock_wait_seconds: float = Field(default=10.0, ge=0, le=600)  # until the previous process has gone
 
     @field_validator("url")
     @classmethod
@@ -111,19 +117,23 @@ class DatabaseSettings(Section):
         if not url.startswith(("sqlite:///", "postgresql+psycopg://")):
             raise ValueError("must start with sqlite:/// or postgresql+psycopg://")
         if url == "sqlite:///" or ":memory:" in url:
-            raise ValueError("a database in memory would forget everything: name a file")
+            raise ValueError(
+                "must name a file, such as sqlite:///lisbon.db: a city in memory forgets everything"
+            )
+        if not url.startswith("sqlite:"):
+            _check_url(url)
         return url
 
 
 class FeedbackSettings(Section):
     window_seconds: float = Field(default=604_800.0, gt=0)
     default_reward: float | None = Field(default=None, ge=-1e12, le=1e12)
-    largest_reward: float = Field(default=1e12, gt=0, le=1e12)  # either way; also of what peers tell
+    largest_reward: float = Field(default=1e12, gt=0, le=1e12)  # in magnitude; also bounds peers' summaries
 
     @model_validator(mode="after")
     def _default_allowed(self) -> "FeedbackSettings":
         if self.default_reward is not None and abs(self.default_reward) > self.largest_reward:
-            raise ValueError("default_reward is beyond largest_reward")
+            raise ValueError("default_reward must not be larger in magnitude than largest_reward")
         return self
 
 
@@ -139,21 +149,21 @@ class GossipSettings(Section):
     group: str = Field(default="default", min_length=1, max_length=100)
     secrets: tuple[str, ...] = ()  # id:secret each; the first signs, all verify
     discover: bool = False  # learn addresses from other cities
-    address: str | None = None  # where other cities reach this one, told to those who discover
-    cities: tuple[str, ...] = ()  # the only ones heard; none named: all
+    address: str | None = None  # where other cities reach this one; sent to cities that discover
+    cities: tuple[str, ...] = ()  # letters of other cities are refused; empty: all cities are accepted
     most_cities: int = Field(default=256, ge=2, le=10_000)
     fan_out: int = Field(default=8, ge=1)
-    timeout_seconds: float | None = Field(default=None, gt=0)  # for an answer; by default one interval
-    rate_per_second: float = Field(default=50.0, gt=0)  # requests taken from one city
-    lockstep: bool = False  # no clock: `POST /admin/tick` drives
+    timeout_seconds: float | None = Field(default=None, gt=0)  # for a peer's answer; default: one interval
+    rate_per_second: float = Field(default=50.0, gt=0)  # requests accepted from one city
+    lockstep: bool = False  # ticks come from `POST /admin/tick` instead of the clock
 
     @field_validator("peers", "secrets", "cities", mode="before")
     @classmethod
-    def _by_comma(cls, given: Any) -> Any:
-        """Variables may list values by comma."""
-        if not isinstance(given, str):
-            return given
-        return [item.strip() for item in given.split(",") if item.strip()] or ()
+    def _by_comma(cls, value: Any) -> Any:
+        """A variable may list its values with commas."""
+        if not isinstance(value, str):
+            return value
+        return [item.strip() for item in value.split(",") if item.strip()]
 
     @field_validator("peers")
     @classmethod
@@ -168,10 +178,9 @@ class GossipSettings(Section):
     @field_validator("secrets")
     @classmethod
     def _secret(cls, secrets: tuple[str, ...]) -> tuple[str, ...]:
-        _ours(lambda: [parse_secret(text) for text in secrets])
-        ids = [text.partition(":")[0] for text in secrets]
+        ids = [parse_secret(text)[0] for text in secrets]
         if len(set(ids)) < len(ids):
-            raise ValueError("two secrets have the same id: the other cities could not tell them apart")
+            raise ValueError("two secrets have the same id: give each its own")
         return secrets
 
 
@@ -183,27 +192,27 @@ class SecuritySettings(Section):
 class LimitSettings(Section):
     body_bytes: int = Field(default=4_194_304, ge=1024)
     batch_size: int = Field(default=1000, ge=1, le=10_000)
-    event_readers: int = Field(default=64, ge=1, le=1000)  # pages that listen at a time
+    event_readers: int = Field(default=64, ge=1, le=1000)  # open /events streams
 
 
 class LabSettings(Section):
-    demo: bool = False  # let a driver that knows the truth report regret: `POST /lab/truth`
+    demo: bool = False  # accept the true regret from a driver that knows it: `POST /lab/truth`
 
 
 class ServerSettings(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     drain_seconds: float = Field(default=0.5, ge=0, le=600)
-    stop_with_stdin: bool = False  # end when standard input does: with whoever started it
-    fast_path: bool = True  # prices and feedback go from the HTTP parser to the city without ASGI
+    stop_with_stdin: bool = False  # stop at the end of standard input, so that no city outlives its parent
+    fast_path: bool = True  # prices and feedback go from the HTTP parser to the city, not through ASGI
     access_log: bool = False  # log every request, not only refusals, errors and slow ones
     slow_seconds: float = Field(default=1.0, gt=0)  # a request that takes longer is logged
 
 
 class Settings(Section):
-    city: str = Field(pattern=f"^{CITY_NAME}$")
-    arms: ArmSettings
-    features: FeaturesSettings
+    city: str = Field(pattern=f"^{CITY_NAME}$", examples=['city = "lisbon"'])
+    arms: ArmSettings = Field(examples=["[arms] with prices = [8.0, 9.0, 10.0]"])
+    features: FeaturesSettings = Field(examples=['[features] with shared = ["demand", "rain"]'])
     policy: PolicySettings = PolicySettings()
     database: DatabaseSettings = DatabaseSettings()
     feedback: FeedbackSettings = FeedbackSettings()
@@ -220,7 +229,7 @@ class Settings(Section):
         low = -float("inf") if rails.floor is None else rails.floor
         high = float("inf") if rails.ceiling is None else rails.ceiling
         if not any(low <= price <= high for price in self.arms.prices):
-            raise ValueError("guardrails: floor and ceiling leave no price to choose")
+            raise ValueError("guardrails: floor and ceiling exclude every price of arms.prices")
         return self
 
     @property
@@ -230,7 +239,7 @@ class Settings(Section):
 
     @property
     def schema_description(self) -> dict[str, Any]:
-        """What a database was made for: arms and features, in their order."""
+        """The arms and features that a database is made for, in their order."""
         return {
             "prices": list(self.arms.prices),
             "shared": [feature.name for feature in self.features.space.shared],
@@ -239,12 +248,12 @@ class Settings(Section):
 
     @property
     def fingerprint(self) -> bytes:
-        """What cities must have in common to exchange summaries."""
+        """The hash of `common`: cities exchange summaries only with cities of the same fingerprint."""
         return fingerprint(self.common)
 
     @property
     def common(self) -> dict[str, Any]:
-        """What all cities of a group have in common: two that differ in it cannot read each other."""
+        """What all cities of a group have in common: others could not read their summaries."""
         policy = self.policy.policy
         return {
             "prices": list(self.arms.prices),
@@ -260,75 +269,3 @@ class Settings(Section):
         """The largest squared length that a shared context within its bounds can have."""
         bounds = (max(abs(item.min), abs(item.max)) for item in self.features.space.shared)
         return min(sum(bound**2 for bound in bounds), MAX_CONTEXT_LENGTH**2)
-
-
-def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -> Settings:
-    """The effective configuration, or `WrongConfiguration` with every fault in it."""
-    values = _from_file(path) if path else {}
-    for source in (dotenv_values(".env"), os.environ if environ is None else environ):
-        for name, text in source.items():
-            if name.startswith(PREFIX) and name not in NOT_SETTINGS and text is not None:
-                _put(values, name.removeprefix(PREFIX).lower(), text)
-    try:
-        return Settings.model_validate(values)
-    except ValidationError as fault:
-        raise WrongConfiguration([_told(error) for error in fault.errors()]) from None
-
-
-def _from_file(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as fault:
-        raise WrongConfiguration([f"{path}: cannot be read: {fault.strerror}"]) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
-        raise WrongConfiguration([f"{path}: not TOML: {fault}"]) from None
-
-
-def _put(values: dict[str, Any], name: str, text: str) -> None:
-    """PRICEMESH_DATABASE_URL and PRICEMESH_DATABASE__URL both set database.url."""
-    section, _, key = name.partition("__") if "__" in name else name.partition("_")
-    if not key:
-        values[section] = text
-        return
-    inner = values.setdefault(section, {})
-    if isinstance(inner, dict):
-        inner[key] = _parsed(text)
-
-
-def _parsed(text: str) -> Any:
-    if text[:1] in ("[", "{"):
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError:
-            return text
-    return text
-
-
-def _told(error: Any) -> str:
-    where = ".".join(str(part) for part in error["loc"])
-    said = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "extra_forbidden":
-        said = "unknown key"
-    elif error["type"] == "missing":
-        said = "is missing"
-    return f"{where}: {said}" if where else said
-
-
-def as_variables(values: Mapping[str, Any]) -> dict[str, str]:
-    """A configuration as the PRICEMESH_* variables that `load_settings` reads."""
-    flat = {}
-    for section, content in values.items():
-        for key, value in content.items() if isinstance(content, dict) else [("", content)]:
-            name = f"{PREFIX}{section}_{key}".rstrip("_").upper()
-            flat[name] = value if isinstance(value, str) else json.dumps(value)
-    return flat
-
-
-def without_secrets(settings: Settings) -> dict[str, Any]:
-    """The effective values as plain data; the database's password is hidden."""
-    from sqlalchemy.engine import make_url
-
-    values: dict[str, Any] = settings.model_dump(mode="json")
-    values["database"]["url"] = make_url(settings.database.url).render_as_string(hide_password=True)
-    values["gossip"]["secrets"] = [f"{text.partition(':')[0]}:***" for text in settings.gossip.secrets]
-    return values

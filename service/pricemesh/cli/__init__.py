@@ -1,8 +1,11 @@
-"""The command line. It parses, shows progress and prints; the work is done elsewhere."""
+"""The command line: it parses, shows progress and prints; the work is done elsewhere.
+
+Commands import what they need when they run, so that `pricemesh --help` loads no numpy and no framework.
+"""
 
 import os
 
-# The matrices are small: threads inside BLAS only cost. Must be set before numpy is loaded.
+# The matrices are small, so BLAS threads cost more than they save. numpy reads this when it is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 
@@ -28,14 +31,14 @@ app.command(epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command(epilog=drive.EXAMPLES)(drive.drive)
 app.command(epilog=paper.EXAMPLES)(paper.paper)
 app.command(epilog=bench.EXAMPLES)(bench.bench)
-app.command(name="config")(city.config)
-app.command()(city.migrate)
-app.command(epilog="`pricemesh leave http://127.0.0.1:8001`")(city.leave)
+app.command(epilog=city.CONFIG_EXAMPLES)(city.config)
+app.command(epilog=city.MIGRATE_EXAMPLES)(city.migrate)
+app.command(epilog=city.LEAVE_EXAMPLES)(city.leave)
 app.add_typer(keys.app, name="keys")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"pricemesh {__version__}")
         raise typer.Exit
 
@@ -43,14 +46,14 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """The console script: our own errors become one line and exit code 2."""
+    """The console script: an error of ours is printed without a traceback, and the exit code is 2."""
     try:
         app()
     except PricemeshError as fault:

@@ -1,4 +1,4 @@
-"""`pricemesh serve`, `config` and `migrate`: one city."""
+"""`pricemesh serve`, `config`, `migrate` and `leave`: one city."""
 
 import json
 from pathlib import Path
@@ -8,52 +8,88 @@ import typer
 
 from pricemesh.errors import InvalidParameter
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", envvar="PRICEMESH_CONFIG", metavar="FILE", help="The city's TOML file."),
 ]
-
 
 SERVE_EXAMPLES = """
 **Examples**
 
 `pricemesh serve --config lisbon.toml --port 8001`
 
+`pricemesh serve --config lisbon.toml --access-log` — logs every request
+
 `PRICEMESH_DATABASE_URL=postgresql+psycopg://me@db/lisbon pricemesh serve --config lisbon.toml`
+"""
+
+CONFIG_EXAMPLES = """
+**Examples**
+
+`pricemesh config --config lisbon.toml`
+
+`pricemesh config --config lisbon.toml | jq .gossip`
+"""
+
+MIGRATE_EXAMPLES = """
+**Examples**
+
+`pricemesh migrate --config lisbon.toml`
+
+`pricemesh migrate --config lisbon.toml --to 0001` — an earlier schema
+"""
+
+LEAVE_EXAMPLES = """
+**Examples**
+
+`pricemesh leave http://127.0.0.1:8001`
+
+`PRICEMESH_KEY=pm_... pricemesh leave https://lisbon.example`
 """
 
 
 def serve(
     config: ConfigFile = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen. [default: 127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="Which port; 0 takes a free one. [default: 8000]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. [default: 8000]")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    access_log: Annotated[
+        bool,
+        typer.Option("--access-log", help="Log every request, not only refused, failed and slow ones."),
+    ] = False,
 ) -> None:
     """Serve one city: prices, feedback, audit, metrics."""
-    from pricemesh.city.settings import load_settings
+    from pricemesh.city.configuration import load_settings
     from pricemesh.logs import configure_logs
     from pricemesh.serving.server import run
 
-    if log_level not in ("debug", "info", "warning", "error"):
-        raise InvalidParameter(f"--log-level is debug, info, warning or error, not {log_level!r}")
+    if log_level not in LOG_LEVELS:
+        raise InvalidParameter(f"--log-level is {', '.join(LOG_LEVELS)}, not {log_level!r}")
     settings = load_settings(config)
+    if access_log:
+        server = settings.server.model_copy(update={"access_log": True})
+        settings = settings.model_copy(update={"server": server})
     configure_logs(log_level)
     run(settings, host or settings.server.host, settings.server.port if port is None else port)
 
 
 def config(file: ConfigFile = None) -> None:
     """Print the effective configuration as JSON, secrets hidden."""
-    from pricemesh.city.settings import load_settings, without_secrets
+    from pricemesh.city.configuration import load_settings, without_secrets
 
     print(json.dumps(without_secrets(load_settings(file)), indent=2))
 
 
 def migrate(
     config: ConfigFile = None,
-    to: Annotated[str, typer.Option(metavar="REVISION", help="head, or a revision; base is empty.")] = "head",
+    to: Annotated[
+        str, typer.Option(metavar="REVISION", help="head, or a revision; base drops all tables.")
+    ] = "head",
 ) -> None:
-    """Bring the city's database to this version's schema. SQLite does so by itself at start."""
-    from pricemesh.city.settings import load_settings
+    """Bring the city's database to this version's schema. `serve` does so by itself for SQLite."""
+    from pricemesh.city.configuration import load_settings
     from pricemesh.store.database import migrate as run
 
     settings = load_settings(config)
@@ -67,7 +103,7 @@ def leave(
         str | None, typer.Option(envvar="PRICEMESH_KEY", help="An API key with the scope admin.")
     ] = None,
 ) -> None:
-    """Let a running city leave the mesh: its peers stop calling it, and what it told them keeps counting."""
+    """Let a running city leave the mesh: its peers stop calling it, and keep what they learned from it."""
     from pricemesh.client import City
 
     with City(url, key=key) as city:

@@ -1,5 +1,6 @@
-"""`pricemesh keys`: who may call what."""
+"""`pricemesh keys`: API keys of a city, and the secret that the cities of a mesh share."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,55 +9,90 @@ import typer
 from pricemesh.cli.terminal import notes
 from pricemesh.errors import InvalidParameter
 
-app = typer.Typer(help="API keys: who may call what.", no_args_is_help=True)
-KeysFile = Annotated[Path, typer.Option("--file", metavar="FILE", help="Where keys are kept.")]
+app = typer.Typer(help="API keys: who may call what.", no_args_is_help=True, rich_markup_mode="markdown")
+DEFAULT_FILE = Path("keys.toml")
+KeysFile = Annotated[Path, typer.Option("--file", metavar="FILE", help="The file of keys.")]
+
+NEW_EXAMPLES = """
+**Examples**
+
+`pricemesh keys new --scope price,feedback --name shop`
+
+`pricemesh keys new --scope admin --file /etc/pricemesh/keys.toml`
+"""
+
+LIST_EXAMPLES = """
+**Examples**
+
+`pricemesh keys list`
+
+`pricemesh keys list --file /etc/pricemesh/keys.toml`
+"""
+
+REVOKE_EXAMPLES = """
+**Examples**
+
+`pricemesh keys revoke 0a1b2c3d4e5f` — the id as `pricemesh keys list` shows it
+"""
+
+GOSSIP_EXAMPLES = """
+**Examples**
+
+`export PRICEMESH_GOSSIP_SECRETS=$(pricemesh keys gossip)`
+
+`pricemesh keys gossip --id k2` — the next one, beside k1
+"""
 
 
-@app.command("new", epilog="`pricemesh keys new --scope price,feedback --name shop`")
+@app.command("new", epilog=NEW_EXAMPLES)
 def keys_new(
     scope: Annotated[str, typer.Option(help="price, feedback, read, admin; several with commas.")],
-    name: Annotated[str, typer.Option(help="Whose it is.")] = "",
-    file: KeysFile = Path("keys.toml"),
+    name: Annotated[str, typer.Option(help="The name of its holder.")] = "",
+    file: KeysFile = DEFAULT_FILE,
 ) -> None:
-    """Make a key. It is printed once; only its hash is kept. A running service reads it when restarted."""
+    """Make a key. It is printed once; the file has only its hash. A running city knows it after a restart."""
     from pricemesh.http.keys import new_key, read_keys, write_keys
 
     presented, key = new_key(scope, name)
-    write_keys(file, {**(read_keys(file) if file.exists() else {}), key.id: key})
+    keys = read_keys(file) if os.path.exists(file) else {}  # false in a folder that is closed to us
+    write_keys(file, {**keys, key.id: key})
     print(presented)
-    notes.print(f"kept in {file} as {key.id}; this is the only time the key is shown")
+    notes.print(
+        f"stored in {file} as {key.id}; this is the only time the key is shown",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
 
 
-@app.command("list")
-def keys_list(file: KeysFile = Path("keys.toml")) -> None:
-    """List the keys by id."""
+@app.command("list", epilog=LIST_EXAMPLES)
+def keys_list(file: KeysFile = DEFAULT_FILE) -> None:
+    """List the keys: id, scopes, name."""
     from pricemesh.http.keys import read_keys
 
     for key in read_keys(file).values():
         print(f"{key.id}  {','.join(sorted(key.scopes))}  {key.name}")
 
 
-@app.command("revoke")
-def keys_revoke(
-    id_: Annotated[str, typer.Argument(metavar="ID")], file: KeysFile = Path("keys.toml")
-) -> None:
-    """Take a key back."""
+@app.command("revoke", epilog=REVOKE_EXAMPLES)
+def keys_revoke(id_: Annotated[str, typer.Argument(metavar="ID")], file: KeysFile = DEFAULT_FILE) -> None:
+    """Revoke a key. A running city knows that after a restart."""
     from pricemesh.http.keys import read_keys, write_keys
 
     keys = read_keys(file)
     if keys.pop(id_, None) is None:
-        raise InvalidParameter(f"there is no key {id_!r} in {file}")
+        raise InvalidParameter(f"there is no key {id_!r} in {file}: `pricemesh keys list` shows the ids")
     write_keys(file, keys)
     print(f"revoked {id_}")
 
 
-@app.command("gossip", epilog="`PRICEMESH_GOSSIP_SECRETS=$(pricemesh keys gossip)`")
+@app.command("gossip", epilog=GOSSIP_EXAMPLES)
 def keys_gossip(
-    id_: Annotated[str, typer.Option("--id", help="Names the secret, so that two can be live.")] = "k1",
+    id_: Annotated[str, typer.Option("--id", help="Names the secret, so that two can be in use.")] = "k1",
 ) -> None:
-    """Make a secret for the cities of a mesh to sign with; put it into gossip.secrets of every one.
+    """Make a secret with which the cities of a mesh sign; put it into gossip.secrets of every city.
 
-    To change it, give every city both, the old one first; then the new one first; then the new one alone."""
+    To replace it, give every city both, the old one first; then the new one first; then the new one alone."""
     from pricemesh.city.gossip_secrets import new_secret
 
     print(new_secret(id_))

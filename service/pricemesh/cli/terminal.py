@@ -1,4 +1,4 @@
-"""Where people are spoken to: notes and progress go to standard error, results to standard output."""
+"""What commands share: notes and progress go to standard error, results to standard output."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 def results(*, stderr: bool) -> Console:
-    """Where a table goes; one that is not a terminal is as wide as the table."""
+    """The console for a table. In a file or a pipe no row is wrapped."""
     console = Console(stderr=stderr)
     return console if console.is_terminal else Console(stderr=stderr, width=200)
 
@@ -37,8 +37,8 @@ def round_progress() -> Progress:
 
 
 def run_quickly(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run to the end on the fastest event loop there is, undisturbed by the garbage collector's long looks:
-    its pauses would pass for the service's."""
+    """Run a coroutine on uvloop where it is installed, with rare garbage collections: their pauses in this
+    process would be measured as latency of the cities."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
@@ -50,26 +50,27 @@ def run_quickly(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 def check_writable(*paths: str | Path | None) -> None:
-    """Before a long run: that its results will find a place, each its own."""
-    taken: set[Path] = set()
+    """For use before a long run: an error where a result cannot be written, or two go to one file."""
+    targets: set[Path] = set()
     for path in paths:
         if path is None:
             continue
         if str(path) == "-":
-            place = Path("-")
+            target = Path("-")
         else:
-            place = Path(path).resolve()
-            if not place.parent.is_dir() or place.is_dir() or not os.access(place.parent, os.W_OK):
+            target = Path(path).resolve()
+            if not target.parent.is_dir() or target.is_dir() or not os.access(target.parent, os.W_OK):
                 raise InvalidParameter(
-                    f"cannot write {path}: no such folder, or one that may not be written to"
+                    f"cannot write {path}: its folder does not exist, or may not be written to"
                 )
-        if place in taken:
+        if target in targets:
             raise InvalidParameter(f"two results cannot both be written to {path}")
-        taken.add(place)
+        targets.add(target)
 
 
 @contextmanager
 def output(path: str) -> Iterator[TextIO]:
+    """A file to write to; `-` is standard output."""
     if path == "-":
         yield sys.stdout
         return

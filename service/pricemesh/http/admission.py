@@ -15,7 +15,8 @@ from pricemesh.runtime import Runtime
 DOCS_FILES = "/docs-files"
 PAGE_FILES = "/page"  # what the dashboard is made of
 OPEN_PATHS = frozenset(("/", "/mesh", "/healthz", "/readyz", "/version", "/docs", "/openapi.json"))
-STREAMS = frozenset(("/events",))  # last as long as their readers listen, so they are never slow
+ROUTINE_PATHS = frozenset(("/gossip", "/healthz", "/readyz", "/metrics"))  # called every few seconds
+STREAM_PATHS = frozenset(("/events",))  # last as long as their readers listen, so they are never slow
 _HEADERS = frozenset((b"x-request-id", b"authorization", b"x-api-key", b"origin"))
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,200}")
 
@@ -51,11 +52,13 @@ class RequestContext:
 
 
 class RequestRecorder(Protocol):
-    """Writes a line for a request that is worth one."""
+    """The request log, as admission sees it."""
 
     def request(
         self, method: str, path: str, status: int, seconds: float, request_id: str, key: str, detail: str = ""
     ) -> None: ...
+
+    def flush(self) -> None: ...
 
 
 class Admission:
@@ -66,15 +69,14 @@ class Admission:
         recorder: RequestRecorder,
         runtime: Runtime,
         *,
-        access_log: bool,
-        slow_seconds: float,
+        log_above_seconds: float,
     ) -> None:
         self._gatekeeper = gatekeeper
         self._metrics = metrics
         self._recorder = recorder
+        self._log_above_seconds = log_above_seconds  # faster successes are not worth a line
         self._monotonic = runtime.monotonic
         self._random_bits = runtime.rng.getrandbits
-        self._log_above_seconds = 0.0 if access_log else slow_seconds
 
     def context(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> RequestContext:
         """Of a request with these headers; their names are lower case."""
@@ -109,7 +111,7 @@ class Admission:
         """Count a request that has its answer, and log it if it was refused, failed or slow."""
         seconds = self._monotonic() - context.started
         self._metrics.request(route, status, seconds)
-        if status >= 400 or (seconds >= self._log_above_seconds and route not in STREAMS):
+        if status >= 400 or seconds >= self._log_above_seconds:
             self._recorder.request(
                 context.method,
                 context.path,

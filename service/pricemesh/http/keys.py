@@ -1,19 +1,27 @@
-"""API keys: who may call what. A key is shown once, when it is made; only its hash is kept."""
+"""API keys: which caller may make which call. A key is shown once, when it is made; the file has its hash.
 
+This file knows keys, scopes and the rate limit; it does not know paths or HTTP messages.
+"""
+
+import base64
 import hashlib
 import hmac
+import os
 import re
-import secrets
+import tempfile
 import tomllib
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
-from pricemesh.city.addresses import is_loopback
+import tomli_w
+
+from pricemesh.city.addresses import host_of, is_loopback
 from pricemesh.city.rate_limiter import RateLimiter
 from pricemesh.errors import InvalidParameter, NoKey, NotAllowed, WrongConfiguration
+from pricemesh.runtime import Runtime
 
 
 class Scope(StrEnum):
@@ -32,43 +40,83 @@ class Key:
 
 
 def read_keys(path: Path) -> dict[str, Key]:
+    """The keys of a file by their ids, or `WrongConfiguration`."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-        keys = [
-            Key(entry["id"], entry["hash"], frozenset(map(Scope, entry["scopes"])), entry.get("name", ""))
-            for entry in document.get("keys", [])
-        ]
-        if not all(re.fullmatch(r"[0-9a-f]{12}:[0-9a-f]{64}", f"{key.id}:{key.hash}") for key in keys):
-            raise ValueError("an id has 12 and a hash 64 hexadecimal digits")
     except OSError as fault:
         raise WrongConfiguration([f"security.api_keys_file: {path}: {fault.strerror}"]) from None
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as fault:
-        raise WrongConfiguration([f"security.api_keys_file: {path} is not a file of keys: {fault}"]) from None
+    except (ValueError, RecursionError) as fault:
+        raise _not_keys(path, f"not TOML: {fault}") from None
+    entries = document.get("keys", [])
+    if not isinstance(entries, list):
+        raise _not_keys(path, "`keys` must be written [[keys]], once for each key")
+    keys = [_read_key(path, number, entry) for number, entry in enumerate(entries, start=1)]
     return {key.id: key for key in keys}
 
 
+def _read_key(path: Path, number: int, entry: object) -> Key:
+    if not isinstance(entry, dict):
+        raise _not_keys(path, "`keys` must be written [[keys]], once for each key")
+    for field, pattern in (("id", "[0-9a-f]{12}"), ("hash", "[0-9a-f]{64}")):
+        if not re.fullmatch(pattern, str(entry.get(field))):
+            digits = 12 if field == "id" else 64
+            raise _not_keys(path, f"key {number}: its {field} must have {digits} hexadecimal digits")
+    try:
+        scopes = frozenset(map(Scope, entry.get("scopes", ())))
+    except (TypeError, ValueError):
+        raise _not_keys(path, f"key {number}: its scopes must be some of {', '.join(Scope)}") from None
+    return Key(entry["id"], entry["hash"], scopes, str(entry.get("name", "")))
+
+
+def _not_keys(path: Path, fault: str) -> WrongConfiguration:
+    return WrongConfiguration([f"security.api_keys_file: {path} is not a file of keys: {fault}"])
+
+
 def write_keys(path: Path, keys: dict[str, Key]) -> None:
+    """Replace the file as a whole, so that a city never reads half of it. Only its owner may read it."""
     entries = [
-        f'[[keys]]\nid = "{key.id}"\nname = "{key.name}"\nhash = "{key.hash}"\n'
-        f"scopes = [{', '.join(f'{chr(34)}{scope}{chr(34)}' for scope in sorted(key.scopes))}]\n"
+        {"id": key.id, "name": key.name, "hash": key.hash, "scopes": sorted(map(str, key.scopes))}
         for key in keys.values()
     ]
-    fresh = path.with_suffix(path.suffix + ".new")
-    fresh.touch(mode=0o600)
-    fresh.write_text("\n".join(entries), encoding="utf-8")
-    fresh.replace(path)
-
-
-def new_key(scopes: str, name: str = "") -> tuple[str, Key]:
-    """The key to hand over, and what is kept of it."""
+    draft: str | None = None
     try:
-        wanted = frozenset(Scope(scope.strip()) for scope in scopes.split(","))
+        descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+        with open(descriptor, "wb") as stream:
+            tomli_w.dump({"keys": entries}, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(draft, path)
+        _sync_folder(path.parent)
+    except OSError as fault:
+        if draft is not None:
+            with suppress(OSError):
+                os.unlink(draft)
+        raise InvalidParameter(f"cannot write {path}: {fault.strerror}") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable; on systems where a folder cannot be opened there is no way to."""
+    with suppress(PermissionError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def new_key(
+    scopes: str, name: str = "", random_bytes: Callable[[int], bytes] = Runtime.random_bytes
+) -> tuple[str, Key]:
+    """The key to hand over, and what the file stores of it."""
+    try:
+        allowed = frozenset(Scope(scope.strip()) for scope in scopes.split(","))
     except ValueError:
         raise InvalidParameter(f"scopes are {', '.join(Scope)}, not {scopes!r}") from None
-    if not name.isprintable() or '"' in name or "\\" in name:
-        raise InvalidParameter("a key's name is plain text without quotes")
-    id_, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
-    return f"pm_{id_}_{secret}", Key(id_, _hash(secret), wanted, name)
+    if not name.isprintable():
+        raise InvalidParameter("a key's name must be one line of printable text")
+    id_ = random_bytes(6).hex()
+    secret = base64.urlsafe_b64encode(random_bytes(32)).rstrip(b"=").decode()
+    return f"pm_{id_}_{secret}", Key(id_, _hash(secret), allowed, name)
 
 
 def _hash(secret: str) -> str:
@@ -76,54 +124,49 @@ def _hash(secret: str) -> str:
 
 
 class Gatekeeper:
-    """Says whether a request may pass. With no keys everyone may, which is why the service then listens
-    on loopback only."""
+    """Decides whether a request is admitted. Without keys all are, and the city listens on loopback only."""
 
     def __init__(
-        self, keys: dict[str, Key] | None, rate_per_second: float | None, monotonic: Any = None
+        self,
+        keys: dict[str, Key] | None,
+        rate_per_second: float | None,
+        monotonic: Callable[[], float],
     ) -> None:
-        """Keys None is a service without keys; a file without any admits nobody."""
+        """`keys` None is a service without keys; an empty dict admits nobody. The rate holds for each key."""
         self.keys = keys
-        self._pace = None if rate_per_second is None else RateLimiter(rate_per_second, monotonic)
-
-    def identify(self, presented: str | None, scope: Scope | None) -> Key | None:
-        """The key that a caller presents; None where none is required."""
-        return None if self.keys is None or scope is None else self._key(presented, self.keys)
-
-    def authorise(self, key: Key, scope: Scope) -> None:
-        if scope not in key.scopes and Scope.ADMIN not in key.scopes:
-            raise NotAllowed(f"this key has no scope {scope}; it has {', '.join(sorted(key.scopes))}")
-        if self._pace is not None:
-            self._pace.take(key.id)
+        self._limiter = None if rate_per_second is None else RateLimiter(rate_per_second, monotonic)
 
     def admit(self, presented: str | None, scope: Scope | None) -> str:
-        """The key's id, or an error of ours. A scope of None is open to all."""
+        """The id of the caller's key, empty where none is needed, or an error of ours."""
+        key = self.identify(presented, scope)
+        self.authorise(key, scope)
+        return key.id if key else ""
+
+    def identify(self, presented: str | None, scope: Scope | None) -> Key | None:
+        """The caller's key, or `NoKey`. None where no key is needed: a scope of None is open to all."""
         if self.keys is None or scope is None:
-            return ""
-        key = self._key(presented, self.keys)
-        if scope not in key.scopes and Scope.ADMIN not in key.scopes:
-            raise NotAllowed(f"this key has no scope {scope}; it has {', '.join(sorted(key.scopes))}")
-        if self._pace is not None:
-            self._pace.take(key.id)
-        return key.id
-
-    def admit_page(self, origin: str) -> None:
-        """Without keys, a page from elsewhere must not act through the operator's browser."""
-        try:
-            host = urlsplit(origin).hostname or ""
-        except ValueError:  # such as http://[
-            host = ""
-        if self.keys is None and not is_loopback(host):
-            raise NotAllowed(f"pages from {origin!r:.100} may not call a service without API keys")
-
-    def _key(self, presented: str | None, keys: dict[str, Key]) -> Key:
+            return None
         if not presented:
             raise NoKey("give an API key: Authorization: Bearer pm_...")
         prefix, _, rest = presented.partition("_")
         id_, _, secret = rest.partition("_")
-        key = keys.get(id_) if prefix == "pm" else None
-        # Compare even when the id is unknown, so that timing tells nothing.
+        key = self.keys.get(id_) if prefix == "pm" else None
+        # Compare even when the id is unknown, so that the time taken does not reveal which ids exist.
         matches = hmac.compare_digest(_hash(secret), key.hash if key else _hash("nobody"))
         if key is None or not matches:
             raise NoKey("this API key is not known here")
         return key
+
+    def authorise(self, key: Key | None, scope: Scope | None) -> None:
+        """Raises `NotAllowed` where the key lacks the scope, and `TooFast` beyond its rate."""
+        if key is None or scope is None:
+            return
+        if scope not in key.scopes and Scope.ADMIN not in key.scopes:
+            raise NotAllowed(f"this key has no scope {scope}; it has {', '.join(sorted(key.scopes))}")
+        if self._limiter is not None:
+            self._limiter.take(key.id)
+
+    def admit_page(self, origin: str) -> None:
+        """Without keys, a page from another site must not act through the operator's browser."""
+        if self.keys is None and not is_loopback(host_of(origin)):
+            raise NotAllowed(f"pages from {origin!r:.100} may not call a service without API keys")

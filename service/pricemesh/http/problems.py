@@ -1,5 +1,10 @@
-"""The one place where errors become status codes: RFC 9457 problem documents."""
+"""The one place where errors become status codes: RFC 9457 problem documents.
 
+It knows errors and bodies; it does not know which call they belong to.
+"""
+
+import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -7,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from starlette.responses import Response
 
+from pricemesh.city.addresses import CITY_NAME, CITY_NAME_RULE
 from pricemesh.errors import (
     BodyTooLarge,
     ImpossiblePin,
@@ -27,6 +33,7 @@ from pricemesh.errors import (
     WrongMethod,
 )
 from pricemesh.http import schemas
+from pricemesh.validation import Fault, Wording, message, must_be_kind, primary, shown
 
 STATUSES: dict[type[PricemeshError], int] = {
     UnreadableBody: 422,
@@ -66,11 +73,10 @@ def problem(status: int, kind: str, detail: str, request_id: str | None, errors:
 def refusal(fault: PricemeshError, request_id: str | None) -> Response:
     """The answer to an error of ours."""
     status = STATUSES.get(type(fault), 500)
-    kind = "".join(f"-{c.lower()}" if c.isupper() else c for c in type(fault).__name__).strip("-")
     errors = None
     if isinstance(fault, UnreadableBody | InvalidContext):
-        errors = [schemas.FieldFault(field=field, detail=said) for field, said in fault.faults]
-    response = problem(status, kind, str(fault), request_id, errors)
+        errors = [schemas.FieldFault(field=field, detail=detail) for field, detail in fault.faults]
+    response = problem(status, fault.kind, str(fault), request_id, errors)
     if isinstance(fault, TooFast):
         response.headers["Retry-After"] = str(max(1, round(fault.retry_after_seconds + 0.5)))
     elif isinstance(fault, WrongMethod):
@@ -87,20 +93,48 @@ def parsed(model: type[Body], body: bytes) -> Body:
     try:
         validated: Body = model.__pydantic_validator__.validate_json(body)
     except ValidationError as fault:
-        raise UnreadableBody(field_faults(fault.errors(include_url=False, include_input=False))) from None
+        raise UnreadableBody(field_faults(fault.errors(include_url=False))) from None
     return validated
 
 
 def field_faults(errors: Any) -> list[tuple[str, str]]:
+    """What pydantic found, as (field, message) pairs in our words."""
     return [
         (
             ".".join(str(part) for part in error["loc"] if part not in ("body", "query", "path")),
-            "unknown field" if error["type"] == "extra_forbidden" else str(error["msg"]),
+            message(error, _WORDINGS),
         )
-        for error in errors
+        for error in primary(errors)
     ]
 
 
+def _not_json(fault: Fault) -> str:
+    place = re.search(r"line (\d+) column (\d+)$", str(fault["ctx"]["error"]))
+    return f"is not JSON from line {place[1]}, column {place[2]} on" if place else "is not JSON"
+
+
+def _mismatch(fault: Fault) -> str:
+    rule = PATTERN_RULES.get(fault["ctx"]["pattern"])
+    return f"must be {rule}, not {shown(fault['input'])}" if rule else "has a character that is not allowed"
+
+
+PATTERN_RULES = {
+    f"^{CITY_NAME}$": CITY_NAME_RULE,
+    f"^{schemas.IDENTIFIER}$": "1 to 128 letters, digits and . _ : @ -",
+    r"^[^\x00-\x1f\x7f]*$": "text without control characters",
+    "^[0-9a-f]{64}$": "64 hexadecimal digits in lower case",
+}
+_OBJECT = must_be_kind("a JSON object")
+_WORDINGS: Mapping[str, Wording] = {
+    "extra_forbidden": lambda _: "unknown field",
+    "json_invalid": _not_json,
+    "string_pattern_mismatch": _mismatch,
+    "dict_type": _OBJECT,
+    "model_type": _OBJECT,
+    "model_attributes_type": _OBJECT,
+}
+
+
 def unforeseen(request_id: str) -> Response:
-    """The answer to a fault of our own, which the log has in full."""
+    """The answer to a fault of our own. The log has the traceback under the same request_id."""
     return problem(500, "internal", "an unforeseen fault, logged under this request_id", request_id)

@@ -12,7 +12,7 @@ from pathlib import Path
 from socket import create_server
 from typing import Any
 
-from pricemesh.city.settings import PREFIX, as_variables
+from pricemesh.city.configuration import PREFIX, as_variables
 from pricemesh.errors import NotStarted
 from pricemesh.lab.caller import Caller, CallFailed
 from pricemesh.lab.worlds import World

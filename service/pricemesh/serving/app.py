@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
@@ -15,7 +16,7 @@ from pricemesh.dashboard.pages import page_routes
 from pricemesh.dashboard.routes import live_routes
 from pricemesh.dashboard.truth import TruthReports
 from pricemesh.gossip.mesh import Gossip
-from pricemesh.http.admission import DOCS_FILES, Admission, RequestRecorder
+from pricemesh.http.admission import DOCS_FILES, ROUTINE_PATHS, STREAM_PATHS, Admission, RequestRecorder
 from pricemesh.http.asgi import Application
 from pricemesh.http.keys import Gatekeeper, read_keys
 from pricemesh.http.metrics import Metrics
@@ -27,15 +28,11 @@ from pricemesh.http.routes.operation import operation_routes
 from pricemesh.http.routes.peers import peer_routes
 from pricemesh.http.state import state_of
 from pricemesh.http.traffic import Traffic
+from pricemesh.logs import RequestLog
 from pricemesh.runtime import Runtime, cancel_task
 from pricemesh.version import __version__
 
 log = logging.getLogger("pricemesh")
-
-
-class TemporaryRecorder:
-    def request(self, *words: object) -> None: ...
-    async def run(self) -> None: ...
 
 
 def create_app(
@@ -50,14 +47,13 @@ def create_app(
     feed = Feed(pricing, gossip, truth, lambda: state_of(pricing, gossip))
     keys = read_keys(settings.security.api_keys_file) if settings.security.api_keys_file else None
     server = settings.server
-    recorder = recorder or TemporaryRecorder()
+    recorder = recorder or request_log(settings, runtime)
     admission = Admission(
         Gatekeeper(keys, settings.security.rate_per_second, runtime.monotonic),
         metrics,
         recorder,
         runtime,
-        access_log=server.access_log,
-        slow_seconds=server.slow_seconds,
+        log_above_seconds=0.0 if server.access_log else server.slow_seconds,
     )
     traffic = Traffic(pricing)
 
@@ -69,7 +65,6 @@ def create_app(
         tasks = [
             asyncio.create_task(pricing.close_windows(), name="windows"),
             asyncio.create_task(feed.run(), name="feed"),
-            asyncio.create_task(recorder.run(), name="request log"),
         ]
         try:
             yield
@@ -78,6 +73,7 @@ def create_app(
                 await cancel_task(task)
             await gossip.stop()
             await pricing.stop()
+            recorder.flush()
             log.info("stopped", extra={"city": settings.city, "learner_version": pricing.version})
 
     framework = FastAPIOffline(
@@ -100,3 +96,21 @@ def create_app(
     handle_errors(framework)
     framework.openapi = lambda: describe(framework, settings, traffic)  # type: ignore[method-assign]
     return Application(framework, pricing=pricing, gossip=gossip, admission=admission, traffic=traffic)
+
+
+def request_log(settings: Settings, runtime: Runtime) -> RequestLog:
+    """Lines on standard error, in the format of all other lines there."""
+
+    def schedule(seconds: float, action: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(seconds, action)
+
+    return RequestLog(
+        sys.stderr.write,
+        runtime.clock,
+        as_json=not sys.stderr.isatty(),
+        access=settings.server.access_log,
+        slow_seconds=settings.server.slow_seconds,
+        schedule=schedule,
+        routine_paths=ROUTINE_PATHS,
+        stream_paths=STREAM_PATHS,
+    )

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pricemesh.city.settings import load_settings
+from pricemesh.city.configuration import load_settings
 from pricemesh.core.ucb import choose
 from pricemesh.http.gate import Gate
 from pricemesh.lab.bench.load import city_environment, context
