@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pricemesh.city.settings import Settings
+from pricemesh.runtime import Runtime
 from pricemesh.store.database import migrate
 from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT
 from tests.postgres import Postgres
@@ -39,12 +40,12 @@ def start(database_url: str) -> Iterator[Callable[..., RunningCity]]:
     """Start a city on the database with some settings; several one after another if need be."""
     running: list[RunningCity] = []
 
-    def start_(**sections: Any) -> RunningCity:
+    def start_(runtime: Runtime | None = None, **sections: Any) -> RunningCity:
         for city in running:
             city.stop()
         running.clear()
         settings: Settings = settings_for(database_url, **sections)
-        running.append(RunningCity(settings))
+        running.append(RunningCity(settings, runtime=runtime))
         return running[0]
 
     yield start_

@@ -18,6 +18,7 @@ from pricemesh.city.configuration import as_variables
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.settings import Settings
 from pricemesh.lab.demo import free_ports
+from pricemesh.runtime import Runtime
 from pricemesh.serving.app import create_app
 from pricemesh.serving.server import configuration
 
@@ -42,8 +43,8 @@ def settings_for(url: str, **sections: Any) -> Settings:
 class RunningCity:
     """In a thread of this process, so that a test may look inside."""
 
-    def __init__(self, settings: Settings, port: int = 0) -> None:
-        self.app = create_app(settings)
+    def __init__(self, settings: Settings, port: int = 0, runtime: Runtime | None = None) -> None:
+        self.app = create_app(settings, runtime)
         self._server = uvicorn.Server(configuration(self.app, host="127.0.0.1", port=port))
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()

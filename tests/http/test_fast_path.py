@@ -9,7 +9,7 @@ from typing import Any
 import httptools
 import pytest
 
-from pricemesh.http.fast_path import Exchange
+from pricemesh.http.fast_path import FastExchange
 from tests.running import CONTEXT, RunningCity, settings_for
 
 
@@ -89,13 +89,13 @@ def chunked(body: Any, path: str = "/price") -> bytes:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths that go through the fast lane from now on."""
     seen: list[str] = []
-    begin = Exchange.begin
+    start = FastExchange.start
 
-    def noted(self: Exchange) -> None:
-        seen.append(self._passage.path)
-        begin(self)
+    def note(self: FastExchange) -> None:
+        seen.append(self.context.path)
+        start(self)
 
-    monkeypatch.setattr(Exchange, "begin", noted)
+    monkeypatch.setattr(FastExchange, "start", note)
     return seen
 
 

@@ -1,4 +1,4 @@
-"""The fast path and plain ASGI are one exchange behind two framings: any bytes get the same answers on both."""
+"""The fast path and plain ASGI frame the same exchange: any bytes get the same answers on both."""
 
 import asyncio
 import gc
@@ -31,12 +31,14 @@ class SilentRecorder:
     """Counts what would be logged."""
 
     def __init__(self) -> None:
-        self.lines: Counter[tuple[str, int, str]] = Counter()
+        self.lines: Counter[tuple[str, str, int, str, str]] = Counter()
 
     def request(
         self, method: str, path: str, status: int, seconds: float, request_id: str, key: str, detail: str = ""
     ) -> None:
-        self.lines[path, status, key] += 1
+        assert seconds >= 0
+        assert request_id
+        self.lines[method, path, status, key, detail] += 1
 
     def flush(self) -> None: ...
 
@@ -115,7 +117,7 @@ class Way:
         return _REQUEST_ID.sub(b"-", bytes(transport.written)), closed
 
     async def _quiesce(self) -> None:
-        """Until the city has answered all it can: nothing waits for a commit, and tasks only for more bytes."""
+        """Until the city has answered all it can: no commit is due, and tasks wait only for more bytes."""
         for _ in range(ITERATIONS_OF_A_TASK):
             while self.app.pricing.waiting_rows:
                 await asyncio.sleep(0)
@@ -130,7 +132,8 @@ def open_objects() -> Counter[str]:
 
 
 async def compare(folder: Path, seeds: range, *, with_keys: bool) -> None:
-    keys, presented = None, ()
+    keys: dict[str, Any] | None = None
+    presented: tuple[str, ...] = ()
     if with_keys:
         strong, strong_key = new_key("price,feedback")
         weak, weak_key = new_key("read")

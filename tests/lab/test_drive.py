@@ -322,7 +322,7 @@ def test_lessons_are_counted_not_answers(tmp_path: Path) -> None:
 
 def test_refusals_explain_themselves(tmp_path: Path) -> None:
     (city,) = start(tmp_path, Market(cities=1))
-    city.app._traffic._largest_reward = 1e-9
+    city.app.traffic._max_reward = 1e-9
     driven, _ = run([city], "market", Plan(decisions=30, seconds=30))
     city.stop()
     (tally,) = driven.tallies

@@ -15,6 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from pricemesh.city.deciding import Quote
+from pricemesh.city.loop import NOTHING_RECALLED
 from pricemesh.core.policies import Shape, make_policy
 from pricemesh.errors import (
     DatabaseInUse,
@@ -209,15 +210,15 @@ def test_one_operation_that_the_database_refuses_does_not_take_others_with_it(po
     async def together() -> list[Any]:
         operations = []
         for id_ in ("good", "bad", "better"):  # one after the other: each on an occasion of its own
-            (made,) = city.pricing._decide_all([Quote([(id_, None)], bytes(5 * 8))])
+            (made,) = city.pricing.decider.decide_all([Quote([(id_, None)], bytes(5 * 8))], NOTHING_RECALLED)
             assert isinstance(made, SaveDecisions)
             operations.append(made)
         assert len({operation.rows[0].occasion for operation in operations}) == 3
         operations[1] = SaveDecisions([operations[1].rows[0]._replace(subject="too" * 100)])
-        submitted = [city.pricing.writer.submit(operation) for operation in operations]
+        submitted = [city.pricing.commit(operation) for operation in operations]
         return await asyncio.gather(*submitted, return_exceptions=True)
 
-    loop = city.pricing.writer._task.get_loop()
+    loop = city.pricing.loop._task.get_loop()
     good, bad, better = asyncio.run_coroutine_threadsafe(together(), loop).result(10)
     assert (good[0].id, better[0].id) == ("good", "better")
     assert isinstance(bad, StorageUnavailable)

@@ -62,12 +62,17 @@ class Decider:
     def unknown(self, waiting: Iterable[tuple[Quote, object]]) -> tuple[list[str], list[str]] | None:
         """The decision ids and subjects to look up in the database before these quotes can be decided: a
         decision that is asked for again is no step, and a step is measured from the subject's last price."""
-        names = [name for quote, _ in waiting for name in quote.names if name[1] is not None]
-        if not names:
-            return None
-        ids = {id_ for id_, _ in names if id_ is not None}
-        subjects = {subject for _, subject in names if subject not in self._latest_prices}  # type: ignore[operator]
-        return (list(ids), list(subjects)) if ids or subjects else None  # type: ignore[return-value]
+        ids: set[str] = set()
+        subjects: set[str] = set()
+        for quote, _ in waiting:
+            for id_, subject in quote.names:
+                if subject is None:
+                    continue
+                if id_ is not None:
+                    ids.add(id_)
+                if subject not in self._latest_prices:
+                    subjects.add(subject)
+        return (list(ids), list(subjects)) if ids or subjects else None
 
     def forget(self, waiting: Iterable[tuple[Quote, object]]) -> None:
         """Prices that were not committed: the subjects' last prices are read again when they are needed."""
@@ -79,7 +84,7 @@ class Decider:
     # Deciding
 
     def decide_all(self, quotes: Sequence[Quote], recall: Recall) -> Sequence[SaveDecisions | PricemeshError]:
-        """One score costs little less than many. A context that cannot be used is a fault of its quote alone."""
+        """One score costs little less than many. An unusable context is a fault of its quote alone."""
         for subject, price in recall.latest_prices.items():
             self._latest_prices.put(subject, price)
         try:

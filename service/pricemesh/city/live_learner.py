@@ -1,6 +1,6 @@
-"""The learner that serves: what it has learned, its version, its snapshots, and its peers' part. No SQL, no clock.
+"""The learner that serves: what it has learned, its version, snapshots and peers' part. No SQL, no clock.
 
-After a restart it equals the learner that learned exactly the committed feedback, in the order of its versions.
+After a restart it equals the learner that learned exactly the committed feedback, in the order of versions.
 """
 
 import json
@@ -84,7 +84,7 @@ class LiveLearner:
         return SaveSnapshot(self.version, json.dumps(tallies), payload)
 
     def load(self, payload: bytes, tallies: Mapping[str, Any], version: int) -> None:
-        """Go on from a snapshot; without it where it is damaged or of another policy: the rows are the truth."""
+        """Go on from a snapshot, unless it is damaged or of another policy: the rows are the truth."""
         if tallies["policy"] != self.policy_parameters:
             log.warning("the policy has changed: learning all feedback again")
             return

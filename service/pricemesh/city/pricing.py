@@ -1,6 +1,7 @@
-"""The use cases of a city: quote a price, learn from feedback, count peers, obey an operator. No HTTP, no SQL.
+"""The use cases of a city: quote a price, learn from feedback, count peers, obey an operator.
 
-Lives on one event loop, which alone touches the learner. What is answered has been committed.
+Knows no HTTP and no SQL. Lives on one event loop, which alone touches the learner; what is answered has been
+committed.
 """
 
 import asyncio
@@ -55,7 +56,7 @@ class Pricing:
         self.live = LiveLearner(settings)
         self.controls = Controls()
         self._guardrails = Guardrails(settings)
-        self._decider = Decider(settings, self.live, self._guardrails, self.controls, runtime)
+        self.decider = Decider(settings, self.live, self._guardrails, self.controls, runtime)
         self._observe_commit = observe_commit
         self._loop: CityLoop | None = None
         self._opened = False
@@ -90,7 +91,7 @@ class Pricing:
     async def start(self) -> None:
         if not self._opened:
             await self.runtime.in_thread(self.open)
-        self._loop = CityLoop(self.database, self._decider, self.live, self.runtime, self._observe_commit)
+        self._loop = CityLoop(self.database, self.decider, self.live, self.runtime, self._observe_commit)
 
     async def stop(self) -> None:
         if self._loop is not None:

@@ -1,7 +1,7 @@
-"""A decision as it is recorded, and the byte layout of its vectors. Everything that reads or writes them does so here.
+"""A decision as it is recorded, and the byte layout of its vectors, which nobody else knows.
 
-`vectors` are float64, little-endian: the context (d), every arm's estimate (K), every arm's radius (K); then, for
-each of J peers, its part of the chosen arm's estimate (J) and of its radius (J).
+`vectors` are float64, little-endian: the context (d), every arm's estimate (K), every arm's radius (K); then
+each peer's part of the chosen arm's estimate (J) and of its radius (J).
 """
 
 import struct
@@ -74,7 +74,7 @@ class DecisionCodec:
 
     def chosen(self, arm: int, vectors: bytes) -> tuple[float, float]:
         """The estimate and the radius of the arm that was chosen."""
-        return self._chosen[arm](vectors)  # type: ignore[return-value]
+        return self._chosen[arm](vectors)
 
     def unpack(self, vectors: bytes) -> Vectors:
         values = np.frombuffer(vectors)

@@ -1,4 +1,4 @@
-"""The city as an ASGI application: traffic by an `Exchange`, gossip by bytes, everything else by the framework."""
+"""The city as an ASGI application: traffic by an `Exchange`, gossip by bytes, the rest by the framework."""
 
 import asyncio
 import logging

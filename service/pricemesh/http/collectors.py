@@ -33,7 +33,9 @@ class CityCollector:
             decisions.add_metric(labels, float(pricing.live.decision_counts[arm]))
             feedback.add_metric(labels, float(pricing.live.lesson_counts[arm]))
             if pricing.live.lesson_counts[arm]:
-                rewards.add_metric(labels, float(pricing.live.reward_sums[arm] / pricing.live.lesson_counts[arm]))
+                rewards.add_metric(
+                    labels, float(pricing.live.reward_sums[arm] / pricing.live.lesson_counts[arm])
+                )
         yield from (decisions, feedback, rewards)
         for name, description, value in (
             ("pricemesh_learner_version", "Feedback learned, the learner's version", pricing.version),

@@ -42,7 +42,7 @@ from pricemesh.store.tables import (
 def carry_out(
     connection: Connection, operations: Sequence[Command], version: int
 ) -> tuple[list[Any], list[Lesson], list[Decision], int]:
-    """All operations within the transaction that is open; their results, what is to be learned, which decisions
+    """All commands within the open transaction; their results, what is to be learned, which decisions
     are new, and the learner's version then."""
     results: list[Any] = [None] * len(operations)
     lessons: list[Lesson] = []

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pricemesh.city.configuration import load_settings
+from pricemesh.city.loop import NOTHING_RECALLED
 from pricemesh.core.ucb import choose
-from pricemesh.http.gate import Gate
+from pricemesh.http.asgi import Application
 from pricemesh.lab.bench.load import city_environment, context
 from pricemesh.lab.bench.ratios import Say, Suite, ratio
 from pricemesh.serving.app import create_app
@@ -36,7 +37,7 @@ def stations(*, quick: bool, say: Say) -> Suite:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Gate]:
+def opened(folder: Path) -> Iterator[Application]:
     """A city in this process, ready to price."""
     gate = create_app(load_settings(None, city_environment(f"sqlite:///{folder}/city.db")))
     gate.pricing.open()
@@ -46,29 +47,30 @@ def opened(folder: Path) -> Iterator[Gate]:
         gate.pricing.database.close()
 
 
-def stations_of(gate: Gate) -> dict[str, dict[str, Station]]:
+def stations_of(gate: Application) -> dict[str, dict[str, Station]]:
     pricing, calls, rng = gate.pricing, gate.traffic.calls, random.Random(0)
+    admission = gate.admission
     headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"), (b"content-length", b"433")]
     bodies = [json.dumps(context(rng)).encode() for _ in range(GROUP)]
     quotes = [calls["/price"].read(body) for body in bodies]
     space = gate.pricing.settings.features.space
     contexts = space.rows(b"".join([quote.contexts for quote in quotes]))
-    kept = [operation.rows for operation in pricing._decide_all(quotes)]  # type: ignore[union-attr]
+    kept = [operation.rows for operation in pricing.decider.decide_all(quotes, NOTHING_RECALLED)]  # type: ignore[union-attr]
     told = json.dumps({"decision_id": "1a1e35eb412-344f1d5857-4191", "reward": 0.25}).encode()
     given = calls["/feedback"].read(told)
     results: list[Any] = []
 
     def admit(path: str) -> None:
         for _ in range(GROUP):
-            passage = gate.enter("POST", path, headers)
-            gate.admit(passage)
-            gate.leave(passage, path, 200)
+            request = admission.context("POST", path, headers)
+            admission.admit(request)
+            admission.finish(request, path, 200)
 
     def commit_prices() -> None:
-        pricing.database.commit(pricing._decide_all(quotes))  # type: ignore[arg-type]
+        pricing.database.commit(pricing.decider.decide_all(quotes, NOTHING_RECALLED))  # type: ignore[arg-type]
 
     def commit_feedback() -> None:
-        operations = pricing._decide_all(quotes)
+        operations = pricing.decider.decide_all(quotes, NOTHING_RECALLED)
         pricing.database.commit(operations)  # type: ignore[arg-type]
         ids = [operation.rows[0].id for operation in operations]  # type: ignore[union-attr]
         told_now = [SaveFeedback(((id_, 0.25),), time.time(), False, 0.0) for id_ in ids]
@@ -79,7 +81,7 @@ def stations_of(gate: Gate) -> dict[str, dict[str, Station]]:
         "admission, metrics, log": lambda: admit("/price"),
         "parsing and validation": lambda: [calls["/price"].read(body) for body in bodies],
         "score and choose": lambda: choose(pricing.learner.score(contexts)),
-        "rows": lambda: pricing._decide_all(quotes),
+        "rows": lambda: pricing.decider.decide_all(quotes, NOTHING_RECALLED),
         "insert and commit": commit_prices,
         "serialising": lambda: [calls["/price"].answer(None, rows) for rows in kept],
     }
@@ -88,7 +90,7 @@ def stations_of(gate: Gate) -> dict[str, dict[str, Station]]:
         "parsing and validation": lambda: [calls["/feedback"].read(told) for _ in range(GROUP)],
         "prices to answer": commit_prices,
         "select, insert and commit": commit_feedback,
-        "learning": lambda: pricing._learn([result[0].lesson for result in results]),
+        "learning": lambda: pricing.live.learn([result[0].lesson for result in results]),
         "serialising": lambda: [calls["/feedback"].answer(given, result) for result in results],
     }
     return {"/price": price, "/feedback": feedback}
