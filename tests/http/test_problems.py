@@ -10,7 +10,7 @@ from pricemesh.http import schemas
 from pricemesh.http.problems import parsed
 from tests.city.test_settings import LIBRARY_WORDS
 
-GOOD: dict[type[schemas.Incoming], dict[str, Any]] = {
+GOOD: dict[type[schemas.RequestBody], dict[str, Any]] = {
     schemas.PriceRequest: {"shared": {"rain": 1}, "local": {}, "decision_id": "d1", "subject": "ann"},
     schemas.PriceBatch: {"requests": [{"shared": {"rain": 1}}]},
     schemas.FeedbackRequest: {"decision_id": "d1", "reward": 1},
@@ -43,7 +43,7 @@ HOSTILE: tuple[str, ...] = (
 )
 
 
-def faults_of(model: type[schemas.Incoming], body: str) -> list[tuple[str, str]]:
+def faults_of(model: type[schemas.RequestBody], body: str) -> list[tuple[str, str]]:
     with pytest.raises(UnreadableBody) as error:
         parsed(model, body.encode())
     return error.value.faults
@@ -102,13 +102,13 @@ def faults_of(model: type[schemas.Incoming], body: str) -> list[tuple[str, str]]
     ],
 )
 def test_every_fault_of_a_body_is_under_its_field(
-    model: type[schemas.Incoming], body: str, faults: list[tuple[str, str]]
+    model: type[schemas.RequestBody], body: str, faults: list[tuple[str, str]]
 ) -> None:
     assert faults_of(model, body) == faults
 
 
 @pytest.mark.parametrize("model", GOOD, ids=lambda model: model.__name__)
-def test_no_body_is_answered_in_a_librarys_words(model: type[schemas.Incoming]) -> None:
+def test_no_body_is_answered_in_a_librarys_words(model: type[schemas.RequestBody]) -> None:
     parsed(model, json.dumps(GOOD[model]).encode())
     bodies = list(HOSTILE)
     for field in GOOD[model]:

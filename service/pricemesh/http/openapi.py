@@ -13,8 +13,8 @@ from pydantic.json_schema import models_json_schema
 from pricemesh.city.settings import Settings
 from pricemesh.core.features import Feature
 from pricemesh.http import schemas
-from pricemesh.http.answers import example_request
 from pricemesh.http.admission import scope_of
+from pricemesh.http.answers import example_request
 from pricemesh.http.asgi import GOSSIP_MEDIA_TYPE
 from pricemesh.http.routes.bodies import PROBLEMS_OF_A_BODY, problems
 from pricemesh.http.traffic import Traffic, TrafficCall
