@@ -15,14 +15,14 @@ PricemeshError
 │   ├── UnreadableBody    not JSON, or other fields than the call takes
 │   ├── BodyTooLarge      more bytes than limits.body_bytes
 │   ├── WrongMethod       the path exists, under another method
-│   ├── NoKey             no API key, or one that is not known
+│   ├── Unauthenticated   no API key, or one that is not known
 │   ├── NotAllowed        a key without the scope
 │   ├── TooFast           beyond the key's rate
 │   ├── UnknownDecision   no decision has this id
-│   ├── OtherReward       the decision has learned another reward already
+│   ├── ConflictingReward the decision has another reward already
 │   ├── TooLate           the reward window has closed
 │   ├── ImpossiblePin     a pin to a price that is no arm, or that the guardrails forbid
-│   ├── OtherMesh         gossip between cities that cannot read each other
+│   ├── IncompatibleMesh  gossip between cities that cannot read each other's summaries
 │   ├── UnknownCity       an operator named a peer that is not known here
 │   ├── NotADemo          the truth was reported to a city without lab.demo
 │   └── TooManyReaders    all limits.event_readers streams of /events are open
@@ -119,8 +119,8 @@ class WrongMethod(Refused):
         self.allowed = allowed
 
 
-class NoKey(Refused):
-    pass
+class Unauthenticated(Refused):
+    kind = "no-key"
 
 
 class NotAllowed(Refused):
@@ -137,8 +137,8 @@ class UnknownDecision(Refused):
     pass
 
 
-class OtherReward(Refused):
-    pass
+class ConflictingReward(Refused):
+    kind = "other-reward"
 
 
 class TooLate(Refused):
@@ -149,8 +149,8 @@ class ImpossiblePin(Refused):
     pass
 
 
-class OtherMesh(Refused):
-    pass
+class IncompatibleMesh(Refused):
+    kind = "other-mesh"
 
 
 class UnknownCity(Refused):

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from pricemesh.errors import OtherMesh, UnreadableBody
+from pricemesh.errors import IncompatibleMesh, UnreadableBody
 from pricemesh.gossip.letter import Leave
 from pricemesh.gossip.message import LAST_VERSION, MAX_ENTRIES, Message, state_of
 from tests.gossip.letters import PRINT, letter, node
@@ -135,7 +135,7 @@ def test_a_refusal_says_which_field_is_wrong(data: bytes, reason: str) -> None:
     ("number", "advice"), [(b"1", "format 1: upgrade the sender"), (b"3", "format 3: upgrade the receiver")]
 )
 def test_another_format_gets_advice_which_city_to_upgrade(number: bytes, advice: str) -> None:
-    with pytest.raises(OtherMesh, match=f"speaks gossip format 2 and the sender {advice}"):
+    with pytest.raises(IncompatibleMesh, match=f"speaks gossip format 2 and the sender {advice}"):
         Message.from_bytes(b"PMG" + number + bytes(40))
 
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from pricemesh.city.configuration import as_variables
-from pricemesh.errors import InvalidParameter, NoKey, NotAllowed, TooFast, WrongConfiguration
+from pricemesh.errors import InvalidParameter, NotAllowed, TooFast, Unauthenticated, WrongConfiguration
 from pricemesh.http.keys import Gatekeeper, Key, Scope, new_key, read_keys, write_keys
 from tests.running import CONFIG, CONTEXT, CityProcess, RunningCity, settings_for
 
@@ -151,7 +151,7 @@ def test_impossible_scopes_names_and_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[[keys]]\nid = 1\n")
     with pytest.raises(WrongConfiguration, match="not a file of keys"):
         read_keys(tmp_path / "bad.toml")
-    with pytest.raises(NoKey):
+    with pytest.raises(Unauthenticated):
         keeper_of(new_key("price")[1]).admit(None, Scope.PRICE)
 
 

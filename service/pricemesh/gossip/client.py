@@ -13,7 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from pricemesh.city.pricing import Pricing
-from pricemesh.errors import OtherMesh, PricemeshError, StorageUnavailable
+from pricemesh.errors import IncompatibleMesh, PricemeshError, StorageUnavailable
 from pricemesh.gossip.intake import Intake
 from pricemesh.gossip.letter import Letter
 from pricemesh.gossip.message import Message
@@ -121,7 +121,7 @@ class GossipClient:
             peer.common_state = b""
             self._identify(peer, answer)
             if answer.fingerprint != node.fingerprint or answer.digest is None:
-                raise OtherMesh(f"{answer.sender} has other prices, shared features, policy or group")
+                raise IncompatibleMesh(f"{answer.sender} has other prices, shared features, policy or group")
             refused_origins = await self._intake.receive(answer)
             peer.digest = answer.digest
             if answer.state == node.state:
@@ -134,7 +134,7 @@ class GossipClient:
 
     def _identify(self, peer: Peer, answer: Message) -> None:
         if answer.sender == self._node.origin:
-            raise OtherMesh(f"{peer.address} is this city itself, or another city of the same name")
+            raise IncompatibleMesh(f"{peer.address} is this city itself, or another city of the same name")
         peer.origin = answer.sender
         peer.has_left = self._node.is_leaving(answer, self._runtime.clock())
 
@@ -165,7 +165,7 @@ class GossipClient:
         )
         count_bytes(self._counts, peer, len(reply.body), len(body))
         if reply.status not in (200, 204):
-            raise OtherMesh(f"{peer.address} answers {reply.status}{problem_detail(reply.body)}")
+            raise IncompatibleMesh(f"{peer.address} answers {reply.status}{problem_detail(reply.body)}")
         self._keyring.verify_reply(signature, reply.headers.get(HEADER, ""), reply.body)
         return None if reply.status == 204 else Message.from_bytes(reply.body, self._node.max_entries)
 

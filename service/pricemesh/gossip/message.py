@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from pricemesh.city.addresses import CITY_NAME
-from pricemesh.errors import OtherMesh, UnreadableBody
+from pricemesh.errors import IncompatibleMesh, UnreadableBody
 from pricemesh.gossip.letter import Leave
 
 FORMAT = 2
@@ -61,7 +61,7 @@ class Message(Body, frozen=True, kw_only=True):
 
     @classmethod
     def from_bytes(cls, data: bytes, max_entries: int = MAX_ENTRIES) -> "Message":
-        """UnreadableBody says which field is wrong; OtherMesh, that the sender speaks another format."""
+        """UnreadableBody says which field is wrong; IncompatibleMesh, that the sender has another format."""
         _check_format(data[: len(MAGIC)])
         start = len(MAGIC) + STATE_BYTES
         if len(data) <= start:
@@ -102,7 +102,7 @@ def _check_format(magic: bytes) -> None:
     name, number = magic[:3], magic[3:]
     if name == MAGIC[:3] and number.isdigit():
         older = "sender" if int(number) < FORMAT else "receiver"
-        raise OtherMesh(
+        raise IncompatibleMesh(
             f"this city speaks gossip format {FORMAT} and the sender format {int(number)}: "
             f"upgrade the {older}"
         )

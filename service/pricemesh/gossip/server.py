@@ -9,7 +9,7 @@ import msgspec
 
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.rate_limiter import RateLimiter
-from pricemesh.errors import NotAllowed, OtherMesh
+from pricemesh.errors import IncompatibleMesh, NotAllowed
 from pricemesh.gossip.discovery import MAX_ADDRESSES, Discovery
 from pricemesh.gossip.intake import Intake
 from pricemesh.gossip.letter import Letter
@@ -70,7 +70,7 @@ class GossipServer:
         """The message, if its sender may exchange letters with this city."""
         city = self._node.origin
         if not self._publisher.shares:
-            raise OtherMesh(f"{city} has a policy that shares nothing")
+            raise IncompatibleMesh(f"{city} has a policy that shares nothing")
         if not self._keyring.signs and not self._is_open:
             raise NotAllowed("this city takes no gossip: it has API keys, but no gossip.secrets")
         self._machine_limiter.take(machine)
@@ -79,11 +79,11 @@ class GossipServer:
         sender = message.sender
         self._city_limiter.take(sender)
         if sender == city:
-            raise OtherMesh(f"two cities are called {sender}: every city needs a name of its own")
+            raise IncompatibleMesh(f"two cities are called {sender}: every city needs a name of its own")
         if sender in self._node.dropped_origins:
             raise NotAllowed(f"an operator of {city} has dropped {sender}")
         if message.digest is not None and message.fingerprint != self._node.fingerprint:
-            raise OtherMesh(
+            raise IncompatibleMesh(
                 f"{sender} and {city} differ in prices, shared features, policy or group; "
                 f"{city} has {self._common}"
             )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 
 from pricemesh.city.gossip_secrets import parse_secret
-from pricemesh.errors import NoKey
+from pricemesh.errors import Unauthenticated
 
 SKEW_SECONDS = 60
 NONCE_BYTES = 9
@@ -45,18 +45,20 @@ class Keyring:
         secret = self._secrets.get(id_)
         expected = _mac(secret or b"nobody", f"POST /gossip {claims}", body)
         if not hmac.compare_digest(mac.encode(), expected.encode()) or secret is None:
-            raise NoKey(f"the {HEADER} header is not a signature made with one of this city's gossip.secrets")
+            raise Unauthenticated(
+                f"the {HEADER} header is not a signature made with one of this city's gossip.secrets"
+            )
         is_number = time.isascii() and time.isdecimal() and len(time) < 20
         if not is_number or abs(now - int(time)) > SKEW_SECONDS:
-            raise NoKey(
+            raise Unauthenticated(
                 f"the request was signed more than {SKEW_SECONDS} s ago or ahead: "
                 "set the clocks of both cities"
             )
         self._forget_nonces(now)
         if not 8 <= len(nonce) <= 32:
-            raise NoKey("the nonce of the signature must have 8 to 32 characters")
+            raise Unauthenticated("the nonce of the signature must have 8 to 32 characters")
         if nonce in self._nonces:
-            raise NoKey("this request was received before: sign every request anew")
+            raise Unauthenticated("this request was received before: sign every request anew")
         self._nonces[nonce] = now + 2 * SKEW_SECONDS + 1
 
     def sign_reply(self, signature: str, body: bytes) -> str:
@@ -66,7 +68,7 @@ class Keyring:
 
     def verify_reply(self, signature: str, reply: str, body: bytes) -> None:
         if self.signs and not hmac.compare_digest(reply.encode(), self.sign_reply(signature, body).encode()):
-            raise NoKey("the answer is not signed with the secret that signed the request")
+            raise Unauthenticated("the answer is not signed with the secret that signed the request")
 
     def _forget_nonces(self, now: float) -> None:
         while self._nonces:

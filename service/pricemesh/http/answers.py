@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from pricemesh.city.settings import Settings
 from pricemesh.core.decision import Decision, DecisionCodec, Vectors
-from pricemesh.errors import OtherReward, PricemeshError, TooLate, UnknownDecision
+from pricemesh.errors import ConflictingReward, PricemeshError, TooLate, UnknownDecision
 from pricemesh.http.problems import STATUSES
 from pricemesh.store.commands import FeedbackResult, FeedbackStatus, StoredDecision
 
@@ -36,7 +36,7 @@ def feedback_fault(decision_id: str, result: FeedbackResult) -> PricemeshError |
         case FeedbackStatus.UNKNOWN:
             return UnknownDecision(f"there is no decision {decision_id!r}")
         case FeedbackStatus.OTHER_REWARD:
-            return OtherReward(f"decision {decision_id!r} has the reward {result.kept_reward} already")
+            return ConflictingReward(f"decision {decision_id!r} has the reward {result.kept_reward} already")
         case FeedbackStatus.TOO_LATE:
             return TooLate(f"the reward window of decision {decision_id!r} has closed")
         case _:

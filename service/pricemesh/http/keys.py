@@ -20,7 +20,7 @@ import tomli_w
 
 from pricemesh.city.addresses import host_of, is_loopback
 from pricemesh.city.rate_limiter import RateLimiter
-from pricemesh.errors import InvalidParameter, NoKey, NotAllowed, WrongConfiguration
+from pricemesh.errors import InvalidParameter, NotAllowed, Unauthenticated, WrongConfiguration
 from pricemesh.runtime import Runtime
 
 
@@ -143,18 +143,18 @@ class Gatekeeper:
         return key.id if key else ""
 
     def identify(self, presented: str | None, scope: Scope | None) -> Key | None:
-        """The caller's key, or `NoKey`. None where no key is needed: a scope of None is open to all."""
+        """The caller's key, or `Unauthenticated`. None where none is needed: scope None is open to all."""
         if self.keys is None or scope is None:
             return None
         if not presented:
-            raise NoKey("give an API key: Authorization: Bearer pm_...")
+            raise Unauthenticated("give an API key: Authorization: Bearer pm_...")
         prefix, _, rest = presented.partition("_")
         id_, _, secret = rest.partition("_")
         key = self.keys.get(id_) if prefix == "pm" else None
         # Compare even when the id is unknown, so that the time taken does not reveal which ids exist.
         matches = hmac.compare_digest(_hash(secret), key.hash if key else _hash("nobody"))
         if key is None or not matches:
-            raise NoKey("this API key is not known here")
+            raise Unauthenticated("this API key is not known here")
         return key
 
     def authorise(self, key: Key | None, scope: Scope | None) -> None:

@@ -15,18 +15,18 @@ from starlette.responses import Response
 from pricemesh.city.addresses import CITY_NAME, CITY_NAME_RULE
 from pricemesh.errors import (
     BodyTooLarge,
+    ConflictingReward,
     ImpossiblePin,
+    IncompatibleMesh,
     InvalidContext,
-    NoKey,
     NotADemo,
     NotAllowed,
-    OtherMesh,
-    OtherReward,
     PricemeshError,
     StorageUnavailable,
     TooFast,
     TooLate,
     TooManyReaders,
+    Unauthenticated,
     UnknownCity,
     UnknownDecision,
     UnreadableBody,
@@ -39,14 +39,14 @@ STATUSES: dict[type[PricemeshError], int] = {
     UnreadableBody: 422,
     InvalidContext: 422,
     BodyTooLarge: 413,
-    NoKey: 401,
+    Unauthenticated: 401,
     NotAllowed: 403,
     TooFast: 429,
     UnknownDecision: 404,
-    OtherReward: 409,
+    ConflictingReward: 409,
     TooLate: 410,
     ImpossiblePin: 409,
-    OtherMesh: 409,
+    IncompatibleMesh: 409,
     UnknownCity: 404,
     WrongMethod: 405,
     NotADemo: 403,
@@ -81,7 +81,7 @@ def refusal(fault: PricemeshError, request_id: str | None) -> Response:
         response.headers["Retry-After"] = str(max(1, round(fault.retry_after_seconds + 0.5)))
     elif isinstance(fault, WrongMethod):
         response.headers["Allow"] = fault.allowed
-    elif isinstance(fault, NoKey):
+    elif isinstance(fault, Unauthenticated):
         response.headers["WWW-Authenticate"] = "Bearer"
     elif isinstance(fault, StorageUnavailable | TooManyReaders):
         response.headers["Retry-After"] = "1"

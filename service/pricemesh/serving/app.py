@@ -28,7 +28,7 @@ from pricemesh.http.routes.operation import operation_routes
 from pricemesh.http.routes.peers import peer_routes
 from pricemesh.http.state import state_of
 from pricemesh.http.traffic import Traffic
-from pricemesh.logs import RequestLog
+from pricemesh.logs import RequestLog, logs_are_json
 from pricemesh.runtime import Runtime, cancel_task
 from pricemesh.version import __version__
 
@@ -107,7 +107,7 @@ def request_log(settings: Settings, runtime: Runtime) -> RequestLog:
     return RequestLog(
         sys.stderr.write,
         runtime.clock,
-        as_json=not sys.stderr.isatty(),
+        as_json=logs_are_json(),
         access=settings.server.access_log,
         slow_seconds=settings.server.slow_seconds,
         schedule=schedule,
