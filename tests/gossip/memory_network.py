@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pricemesh.city.deciding import Quote
+from pricemesh.city.loop import FutureTicket
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.settings import Settings
 from pricemesh.core.summary import Summary
@@ -149,6 +150,24 @@ async def inline(job: Callable[..., Any], *arguments: Any) -> Any:
     return job(*arguments)
 
 
+class InlineWorker:
+    """Runs jobs at once in the event loop: without threads, equal seeds give equal histories."""
+
+    def __init__(self, _name: str) -> None:
+        pass
+
+    def run(self, job: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(job(*arguments))
+        except Exception as fault:
+            future.set_exception(fault)
+        return future
+
+    async def close(self) -> None:
+        pass
+
+
 class MemoryCity:
     def __init__(self, settings: Settings, network: MemoryNetwork, clock: FakeClock) -> None:
         self.settings = settings
@@ -162,6 +181,7 @@ class MemoryCity:
             rng=Random(f"{self.name} jitter"),
             random_bytes=Random(f"{self.name} {clock.now}").randbytes,
             in_thread=inline,
+            worker=InlineWorker,
             transport=lambda: MemoryTransport(network, self.address),
         )
         self.pricing = FragilePricing(settings, runtime)
@@ -192,28 +212,15 @@ class MemoryCity:
         rng = np.random.default_rng([seed, *self.name.encode()])
         ids = [f"{seed}-{i}" for i in range(lessons)]
         contexts = rng.random((lessons, self.settings.shape.dim)).tobytes()
-        await self._answer(self.pricing.quote, Quote([(id_, None) for id_ in ids], contexts))
-        await self._answer(self.pricing.feedback, [(id_, float(rng.normal())) for id_ in ids])
-
-    async def _answer(self, call: Callable[..., None], argument: Any) -> Any:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        call(argument, future.set_result)
-        result = await future
-        assert not isinstance(result, Exception), result
-        return result
+        prices, feedback = FutureTicket(), FutureTicket()
+        self.pricing.quote(Quote([(id_, None) for id_ in ids], contexts), prices)
+        await prices.future
+        self.pricing.feedback([(id_, float(rng.normal())) for id_ in ids], feedback)
+        await feedback.future
 
     async def tick(self) -> None:
         await self.gossip.exchange()
         await self.gossip.absorb(always=True)
-
-    async def tick_in_order(self) -> None:
-        """The same with one call after another, so that threads cannot change the order of events."""
-        gossip = self.gossip
-        gossip.book.ticks += 1
-        await gossip.publisher.publish()
-        for peer in gossip.book.choose(self.pricing.runtime.rng):
-            await gossip.client.call(peer)
-        await gossip.absorb(always=True)
 
     @property
     def wires(self) -> dict[str, bytes]:

@@ -1,7 +1,6 @@
 """Whole meshes on a network that loses, repeats, delays and cuts, by seed: what holds after all of it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 
@@ -13,9 +12,7 @@ from tests.gossip.memory_network import MemoryCity, MemoryNetwork, memory_mesh
 NAMES = ("faro", "lisbon", "porto", "sines")
 
 
-async def live_through_faults(
-    folder: Path, seed: int, tick: Callable[[MemoryCity], Awaitable[None]]
-) -> tuple[list[MemoryCity], MemoryNetwork, list[int]]:
+async def live_through_faults(folder: Path, seed: int) -> tuple[list[MemoryCity], MemoryNetwork, list[int]]:
     """The cities at the end, all requests, and how many lessons each city has learned."""
     rng = Random(seed)
     network = MemoryNetwork(seed, loss=0.2, answer_loss=0.2, duplication=0.2, delay=0.2)
@@ -28,7 +25,7 @@ async def live_through_faults(
                 await cities[i].teach(2, seed=step)
                 lessons[i] += 2
             elif act == "tick":
-                await tick(cities[i])
+                await cities[i].tick()
             elif act == "deliver":
                 await network.deliver_delayed()
             elif act == "cut":
@@ -40,7 +37,7 @@ async def live_through_faults(
         await network.deliver_delayed()
         for _ in range(TICKS_UNTIL_SENT_AGAIN + 1):
             for city in cities:
-                await tick(city)
+                await city.tick()
     return cities, network, lessons
 
 
@@ -48,7 +45,7 @@ async def live_through_faults(
 def test_when_the_faults_end_all_cities_have_the_same_bits_and_count_every_lesson_once(
     tmp_path: Path, seed: int
 ) -> None:
-    cities, _, lessons = asyncio.run(live_through_faults(tmp_path, seed, MemoryCity.tick))
+    cities, _, lessons = asyncio.run(live_through_faults(tmp_path, seed))
     expected = {name: (1, count) for name, count in zip(NAMES, lessons, strict=True)}
     for city in cities:
         assert city.editions == expected
@@ -62,7 +59,7 @@ def test_the_same_seed_gives_the_same_history_to_the_byte(tmp_path: Path) -> Non
     histories = []
     for run in ("one", "two"):
         (tmp_path / run).mkdir()
-        _, network, _ = asyncio.run(live_through_faults(tmp_path / run, 7, MemoryCity.tick_in_order))
+        _, network, _ = asyncio.run(live_through_faults(tmp_path / run, 7))
         histories.append(network.requests)
     assert len(histories[0]) > 50
     assert histories[0] == histories[1]
