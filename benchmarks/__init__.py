@@ -1,1 +1,1 @@
-"""What things cost, as ratios to named baselines measured in the same run."""
+"""Benchmarks beyond `pricemesh bench`: ratios to named baselines that are measured in the same run."""

@@ -1,7 +1,7 @@
-"""What late, lost and doubled feedback costs: `make bench-feedback`, minutes.
+"""The cost of late, lost and doubled feedback: `make bench-feedback`, minutes.
 
-Four cities that gossip, real processes, the same customers each time; feedback up to 1,000 decisions late, a
-fifth of it lost, a tenth of it sent twice, and all of that at once. Regret against the clean run.
+Four cities that gossip, as processes, with the same customers each time. Feedback is up to 1,000 decisions
+late, a fifth of it lost, a tenth of it sent twice, and all three at once. Regret over that of the clean run.
 """
 
 import shutil
@@ -15,9 +15,10 @@ from rich.table import Table
 from pricemesh.city.gossip_secrets import new_secret
 from pricemesh.cli.terminal import run_quickly
 from pricemesh.lab.demo import CITY_NAMES, CityProcesses, city_settings, free_ports
-from pricemesh.lab.drive import Tally, drive
+from pricemesh.lab.drive import drive
 from pricemesh.lab.market import Market
 from pricemesh.lab.plan import Delay, Plan
+from pricemesh.lab.tally import Tally
 
 CITIES, DECISIONS, SEED = 4, 4000, 1
 CASES = {
@@ -30,9 +31,9 @@ CASES = {
 
 
 async def play(processes: CityProcesses, urls: Sequence[str], plan: Plan) -> list[Tally]:
-    """An even rate, so that every case has as many gossip ticks."""
-    await processes.ready(urls)
-    given = Plan(
+    """Drive at a fixed rate, so that every case has the same number of gossip ticks."""
+    await processes.wait_until_ready(urls)
+    full_plan = Plan(
         seed=SEED,
         rates=(60.0,),
         decisions=DECISIONS,
@@ -40,7 +41,7 @@ async def play(processes: CityProcesses, urls: Sequence[str], plan: Plan) -> lis
         lose=plan.lose,
         duplicate=plan.duplicate,
     )
-    return await (await drive(urls, world="market", plan=given)).run()
+    return await (await drive(urls, world="market", plan=full_plan)).run()
 
 
 def run(plan: Plan) -> tuple[list[Tally], list[int]]:
@@ -81,10 +82,10 @@ def main() -> None:
         tallies, versions = run(plan)
         regret = sum(tally.regret for tally in tallies) / sum(tally.decisions for tally in tallies)
         clean = clean or regret
-        sent, lost = sum(tally.feedback_sent for tally in tallies), sum(tally.lost for tally in tallies)
-        due = sum(tally.decisions for tally in tallies) - lost
+        calls, losses = sum(tally.feedback_calls for tally in tallies), sum(tally.losses for tally in tallies)
+        due = sum(tally.decisions for tally in tallies) - losses
         failed = sum(sum(tally.failures.values()) for tally in tallies)
-        row = (f"{regret:.4f}", f"{regret / clean:.3f}", f"{sent:,}", f"{sum(versions):,}")
+        row = (f"{regret:.4f}", f"{regret / clean:.3f}", f"{calls:,}", f"{sum(versions):,}")
         table.add_row(name, *row, str(sum(versions) - due), str(failed))
     Console(width=110).print(table)
 

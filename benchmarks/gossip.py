@@ -1,5 +1,6 @@
-"""What gossip costs on the wire: `make bench-gossip`. Bytes of a tick, ticks until all know, and what a tick
-does to prices. A letter's size and the time to take letters in are in `pricemesh bench gossip`.
+"""The cost of gossip on the wire: `make bench-gossip`. Bytes of a tick, ticks until every city knows all,
+and the effect of ticks on /price. `pricemesh bench gossip` has the size of a letter and the time to absorb
+letters.
 """
 
 import os
@@ -11,7 +12,6 @@ import shutil
 import tempfile
 import threading
 import time
-from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,13 +27,13 @@ from pricemesh.lab.bench.load import (
     SHARED,
     Requests,
     Server,
-    city,
+    apply_load,
+    city_command,
     city_environment,
-    context,
     cores,
-    loaded,
-    requests,
-    served,
+    random_context,
+    serve,
+    write_requests,
 )
 from pricemesh.lab.bench.ratios import spread
 from pricemesh.lab.demo import free_ports
@@ -47,10 +47,10 @@ console = Console(width=110)
 
 
 def table(title: str, *heads: str) -> Table:
-    made = Table(title=title, title_justify="left")
+    view = Table(title=title, title_justify="left")
     for head in heads:
-        made.add_column(head)
-    return made
+        view.add_column(head)
+    return view
 
 
 def settings(folder: Path, name: str, peers: list[str], *, lockstep: bool) -> Settings:
@@ -70,8 +70,8 @@ def settings(folder: Path, name: str, peers: list[str], *, lockstep: bool) -> Se
 
 
 def wire() -> Table:
-    """Two cities over a link that counts every byte of TCP payload, HTTP's own included."""
-    made = table("A tick of a pair, signed, all of HTTP included", "what changed", "bytes")
+    """Two cities over a link that counts every byte of TCP payload, including HTTP headers."""
+    view = table("A tick of a pair, signed, all of HTTP included", "what changed", "bytes")
     folder = Path(tempfile.mkdtemp(prefix="pricemesh-gossip-"))
     links = Links()
     lisbon = RunningCity(settings(folder, "lisbon", [], lockstep=True))
@@ -85,33 +85,50 @@ def wire() -> Table:
         return links.carried - before
 
     def learn(one: RunningCity) -> None:
-        decision = one.http.post("/price", json=context(rng)).json()
+        decision = one.http.post("/price", json=random_context(rng)).json()
         one.feedback(decision["decision_id"], rng.random())
 
-    made.add_row("first meeting", f"{tick():,}")
+    view.add_row("first meeting", f"{tick():,}")
     tick()
-    made.add_row("nothing", f"{tick():,}")
+    view.add_row("nothing", f"{tick():,}")
     learn(porto)
-    made.add_row("one city learned", f"{tick():,}")
+    view.add_row("one city learned", f"{tick():,}")
     learn(porto)
     learn(lisbon)
-    made.add_row("both learned", f"{tick():,}")
+    view.add_row("both learned", f"{tick():,}")
     for one in (lisbon, porto):
         one.stop()
     links.close()
     shutil.rmtree(folder)
-    return made
+    return view
 
 
-def p99(server: Server, sent: Requests) -> float:
-    """Milliseconds; four connections, so that the server is not saturated by its own queue."""
-    return 1e3 * loaded(server, sent, SECONDS, connections=4).p99_seconds
+def p99(server: Server, requests: Requests) -> float:
+    """Milliseconds, with four connections, which do not saturate the server."""
+    return 1e3 * apply_load(server, requests, SECONDS, connections=4).p99_seconds
+
+
+def start_teachers(peers: list[RunningCity]) -> tuple[threading.Event, list[threading.Thread]]:
+    """Threads that make each peer learn ten times a second, until the event is set."""
+    finished = threading.Event()
+
+    def teach(peer: RunningCity, rng: random.Random) -> None:
+        while not finished.wait(0.1):
+            body = {"requests": [random_context(rng) for _ in range(5)]}
+            decisions = peer.http.post("/price/batch", json=body).json()["decisions"]
+            items = [{"decision_id": d["decision_id"], "reward": rng.random()} for d in decisions]
+            peer.http.post("/feedback/batch", json={"items": items})
+
+    teachers = [threading.Thread(target=teach, args=(peer, random.Random(i))) for i, peer in enumerate(peers)]
+    for teacher in teachers:
+        teacher.start()
+    return finished, teachers
 
 
 def prices() -> Table:
-    """p99 of /price with peers that all learn between ticks, and without, in turn; databases in memory where
-    that can be, since a disk's pauses would hide what gossip does."""
-    made = table(
+    """p99 of /price with peers that learn between ticks, and without peers, in turn. Databases are in memory
+    where possible, because pauses of the disk would hide the effect of gossip."""
+    view = table(
         f"/price p99, {PEERS} peers that learn all the time, a tick a second, {SECONDS} s each",
         "without",
         "with",
@@ -127,57 +144,46 @@ def prices() -> Table:
     peers = [
         RunningCity(settings(folder, f"peer{i}", [], lockstep=False), port) for i, port in enumerate(ports)
     ]
-    done = threading.Event()
-
-    def teach(peer: RunningCity, rng: random.Random) -> None:
-        for _ in count():
-            if done.wait(0.1):
-                return
-            body = {"requests": [context(rng) for _ in range(5)]}
-            made_ = peer.http.post("/price/batch", json=body).json()["decisions"]
-            items = [{"decision_id": d["decision_id"], "reward": rng.random()} for d in made_]
-            peer.http.post("/feedback/batch", json={"items": items})
-
-    teachers = [threading.Thread(target=teach, args=(peer, random.Random(i))) for i, peer in enumerate(peers)]
-    for teacher in teachers:
-        teacher.start()
-    sent = requests(folder, "price", [("/price", context(random.Random(i))) for i in range(300)])
+    finished, teachers = start_teachers(peers)
+    requests = write_requests(
+        folder, "price", [("/price", random_context(random.Random(i))) for i in range(300)]
+    )
     common: dict[str, Any] = {"PRICEMESH_GOSSIP_SECRETS": SECRET}
     alone = city_environment(f"sqlite:///{folder}/alone.db") | common | {"PRICEMESH_CITY": "alone"}
     meshed = city_environment(f"sqlite:///{folder}/meshed.db") | common
     meshed |= {"PRICEMESH_CITY": "meshed", "PRICEMESH_GOSSIP_PEERS": ",".join(addresses)}
     times: dict[str, list[float]] = {"without": [], "with": []}
     with (
-        served(city(), folder, alone) as without,
-        served(city(), folder, meshed) as together,
+        serve(city_command(), folder, alone) as without,
+        serve(city_command(), folder, meshed) as together,
     ):
         while len([p for p in together.http.get("/state").json()["peers"] if p["status"] == "fresh"]) < PEERS:
             time.sleep(0.1)
         for _ in range(REPETITIONS):
-            times["without"].append(p99(without, sent))
-            times["with"].append(p99(together, sent))
-    done.set()
+            times["without"].append(p99(without, requests))
+            times["with"].append(p99(together, requests))
+    finished.set()
     for teacher in teachers:
         teacher.join()
     for peer in peers:
         peer.stop()
     shutil.rmtree(folder)
-    made.add_row(
+    view.add_row(
         f"{median(times['without']):.2f} ms",
         f"{median(times['with']):.2f} ms",
         *spread(times["with"], times["without"]),
     )
-    return made
+    return view
 
 
 def convergence() -> Table:
-    made = table("Ticks until all cities hold what all have learned", "cities", "fan-out 1", "fan-out 8")
+    view = table("Ticks until all cities hold what all have learned", "cities", "fan-out 1", "fan-out 8")
     for cities in (8, 32, 128):
         by_fan_out = [
             [ticks_until_all_know(cities, seed, fan_out) for seed in range(3)] for fan_out in (1, 8)
         ]
-        made.add_row(str(cities), *(f"{min(ticks)}–{max(ticks)}" for ticks in by_fan_out))
-    return made
+        view.add_row(str(cities), *(f"{min(ticks)}–{max(ticks)}" for ticks in by_fan_out))
+    return view
 
 
 def main() -> None:

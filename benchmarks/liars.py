@@ -1,7 +1,7 @@
-"""What a lying city costs the honest ones under NetPool: `make liars`, minutes on two cores.
+"""The cost of a lying city to the honest ones under NetPool: `make liars`, minutes on two cores.
 
-City 0 sends its summaries with the sign of h flipped, well-formed in every other way. R/T per honest city,
-as a ratio to the same cities without city 0's data.
+City 0 sends its summaries with the sign of h flipped, well-formed otherwise. R/T per honest city, as a ratio
+to the same cities without the data of city 0.
 """
 
 import os
@@ -22,7 +22,7 @@ SEEDS, ROUNDS = range(10), 1000
 CASES = ("without it", "honest", "liar, robust", "liar, equal", "alone")
 
 
-def told(case: str, summarise: partial[Parts]) -> Parts:
+def summarise_as(case: str, summarise: partial[Parts]) -> Parts:
     parts = {name: value.copy() for name, value in summarise().items()}
     if case == "without it":
         for value in parts.values():
@@ -40,7 +40,7 @@ def honest_regret(job: tuple[int, str]) -> float:
     mesh = Mesh(Linear(cities=cities), make_policy(name, **settings), SEEDS)
     learner = mesh.blocks[0].learner
     if learner.fields:
-        learner.summarise = partial(told, case, partial(type(learner).summarise, learner))  # type: ignore[method-assign]
+        learner.summarise = partial(summarise_as, case, partial(type(learner).summarise, learner))  # type: ignore[method-assign]
     regret = [step.regret[:, 1:].mean() for step in mesh.play(ROUNDS)]
     return float(np.mean(regret))
 

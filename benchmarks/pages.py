@@ -1,6 +1,7 @@
-"""What open pages cost `/price`: `make bench-pages`. Server on one core, wrk and the pages on the other.
+"""The cost of open dashboards to `/price`: `make bench-pages`. Server on one core, wrk and pages on the
+other.
 
-The same city with 20 readers of `/events` and with none, in turn; and what a page takes to load.
+The same city with 20 readers of `/events` and with none, in turn; and the bytes that a page loads.
 """
 
 import os
@@ -21,13 +22,13 @@ from rich.table import Table
 
 from pricemesh.lab.bench.load import (
     CONNECTIONS,
-    city,
+    apply_load,
+    city_command,
     city_environment,
-    context,
     cores,
-    loaded,
-    requests,
-    served,
+    random_context,
+    serve,
+    write_requests,
 )
 from pricemesh.lab.bench.ratios import spread
 
@@ -35,11 +36,11 @@ PAGES, REPETITIONS, SECONDS = 20, 9, 4
 
 
 class Readers:
-    """Pages as the city sees them: connections that take every frame."""
+    """Connections that read every frame, as open pages do."""
 
     def __init__(self, port: int, count: int) -> None:
         self.frames = 0
-        self._over = threading.Event()
+        self._stop = threading.Event()
         self._selector = selectors.DefaultSelector()
         for _ in range(count):
             connection = socket.create_connection(("127.0.0.1", port))
@@ -49,48 +50,47 @@ class Readers:
         self._thread.start()
 
     def _read(self) -> None:
-        while not self._over.is_set():
+        while not self._stop.is_set():
             for key, _ in self._selector.select(timeout=0.2):
                 self.frames += key.data.recv(1 << 20).count(b"event: frame")
 
     def close(self) -> None:
-        self._over.set()
+        self._stop.set()
         self._thread.join()
         for key in list(self._selector.get_map().values()):
             key.data.close()
         self._selector.close()
 
 
-def loaded_by(http: httpx.Client, path: str) -> dict[str, bytes]:
-    """Everything that a page loads before it asks for data, by address."""
-    found = {path: http.get(path).content}
-    waiting = [f"/{link}" for link in re.findall(r'(?:src|href)="(page/[^"]+)"', found[path].decode())]
-    while waiting:
-        address = waiting.pop()
-        if address not in found:
+def page_files(http: httpx.Client, path: str) -> dict[str, bytes]:
+    """Every file that a page loads before it asks for data, by address."""
+    files = {path: http.get(path).content}
+    links = [f"/{link}" for link in re.findall(r'(?:src|href)="(page/[^"]+)"', files[path].decode())]
+    while links:
+        address = links.pop()
+        if address not in files:
             answer = http.get(address).raise_for_status()
-            found[address] = answer.content
-            waiting += [f"/page/{name}" for name in re.findall(r'from "\./([^"]+)"', answer.text)]
-    return found
+            files[address] = answer.content
+            links += [f"/page/{name}" for name in re.findall(r'from "\./([^"]+)"', answer.text)]
+    return files
 
 
 def main() -> None:
     rng = random.Random(0)
     folder = Path(tempfile.mkdtemp(prefix="pricemesh-bench-"))
     env = city_environment(os.environ.get("BENCH_DATABASE_URL", f"sqlite:///{folder}/bench.db"))
-    prices = requests(folder, "price", [("/price", context(rng)) for _ in range(500)])
-    none: list[float] = []
-    some: list[float] = []
+    prices = write_requests(folder, "price", [("/price", random_context(rng)) for _ in range(500)])
+    rates: dict[int, list[float]] = {0: [], PAGES: []}  # by open pages
     frames = 0
-    with served(city(), folder, env) as server:
+    with serve(city_command(), folder, env) as server:
         http, port = server.http, server.port
         if (core := cores().load) is not None:
-            os.sched_setaffinity(0, {core})  # the pages, and wrk after them
-        loaded(server, prices, SECONDS)
+            os.sched_setaffinity(0, {core})  # of the pages, and of wrk
+        apply_load(server, prices, SECONDS)
         for repetition in range(REPETITIONS):
             for readers in (0, PAGES) if repetition % 2 else (PAGES, 0):
                 pages = Readers(port, readers)
-                (some if readers else none).append(loaded(server, prices, SECONDS).per_second)
+                rates[readers].append(apply_load(server, prices, SECONDS).per_second)
                 frames += pages.frames
                 pages.close()
             print(f"\r{repetition + 1}/{REPETITIONS}", end="", file=sys.stderr, flush=True)
@@ -98,14 +98,16 @@ def main() -> None:
         table = Table(title=f"/price with {CONNECTIONS} connections", title_justify="left")
         for head in ("open pages", "per second", "against none", "range", "frames read"):
             table.add_column(head)
-        table.add_row("none", f"{median(none):,.0f}", "", "", "")
-        table.add_row(str(PAGES), f"{median(some):,.0f}", *spread(some, none), f"{frames:,}")
+        table.add_row("none", f"{median(rates[0]):,.0f}", "", "", "")
+        table.add_row(
+            str(PAGES), f"{median(rates[PAGES]):,.0f}", *spread(rates[PAGES], rates[0]), f"{frames:,}"
+        )
         loads = Table(title="What a page takes to load, in bytes", title_justify="left")
         for head in ("page", "files", "their bytes", "first data", "all"):
             loads.add_column(head)
         data = len(http.get("/events?frames=1").content)
         for path in ("/", "/mesh"):
-            files = loaded_by(http, path)
+            files = page_files(http, path)
             size = sum(map(len, files.values()))
             loads.add_row(path, str(len(files)), f"{size:,}", f"{data:,}", f"{size + data:,}")
     Console(width=110).print(table)

@@ -1,4 +1,4 @@
-"""Regret of every policy in the settings we hold ourselves to: `make regret`, minutes on two cores.
+"""Regret of every policy in the settings that our tests bound: `make regret`, minutes on two cores.
 
 Prints a markdown table of R(T)/T as a ratio to `disjoint` in the same setting, on the same seeds.
 """
@@ -62,11 +62,11 @@ def main() -> None:
     jobs = [(setting, spec) for setting in SETTINGS for spec in POLICIES]
     results: dict[tuple[str, str], Array] = {}
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for done, ((setting, spec), regret) in enumerate(
+        for number, ((setting, spec), regret) in enumerate(
             zip(jobs, pool.map(average_regret, jobs), strict=True), start=1
         ):
             results[setting.label, spec] = regret
-            print(f"\r{done}/{len(jobs)}", end="", file=sys.stderr, flush=True)
+            print(f"\r{number}/{len(jobs)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     print("| setting | disjoint, R(T)/T | " + " | ".join(POLICIES[1:]) + " |")
     print("|---|" + "---|" * len(POLICIES))

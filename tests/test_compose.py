@@ -169,6 +169,13 @@ def test_a_city_is_one_of_the_market_with_all_others_as_peers(
     assert settings.security.api_keys_file is not None
 
 
+def test_the_image_has_the_extra_that_the_driver_needs() -> None:
+    assert SERVICES["driver"]["command"].startswith("drive ")
+    assert SERVICES["driver"]["image"] == SERVICES["keys"]["image"]  # built once, by `keys`
+    assert SERVICES["keys"]["build"]["args"]["EXTRAS"] == "${IMAGE_EXTRAS:-lab}"
+    assert "\nIMAGE_EXTRAS=lab\n" in (ROOT / ".env.example").read_text()
+
+
 def test_only_loopback_is_published() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
     assert published == {

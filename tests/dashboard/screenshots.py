@@ -60,7 +60,7 @@ class Stage:
             city.start(name, self._ports[name], self._settings(name, f"{name}.db"))
         alone = [f"http://127.0.0.1:{port}" for port in self._alone_ports]
         mesh = [f"http://127.0.0.1:{port}" for port in self._ports.values()]
-        await self._mesh.ready([*mesh, *alone])
+        await self._mesh.wait_until_ready([*mesh, *alone])
         plan = Plan(seed=3, rates=(12.0,))
         together = await drive(mesh[: len(DRIVEN)], world="market", plan=plan)
         return together, await drive(alone, world="market", plan=plan)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import loaded_by
+from benchmarks.pages import page_files
 from tests.running import CONTEXT, RunningCity, settings_for
 
 FIRST_PAINT_BYTES = 150_000
@@ -35,7 +35,7 @@ def test_a_page_runs_no_script_but_its_own_files(city: RunningCity, path: str) -
 
 
 def test_no_file_of_the_page_names_another_host_or_writes_markup(city: RunningCity) -> None:
-    everything = {**loaded_by(city.http, "/"), **loaded_by(city.http, "/mesh")}
+    everything = {**page_files(city.http, "/"), **page_files(city.http, "/mesh")}
     names = {path.rpartition("/")[2] for path in everything} - {"", "mesh"} | set(PAGES.values())
     assert names == {file.name for file in (files("pricemesh.dashboard") / "page").iterdir()}
     for path, body in everything.items():
@@ -58,7 +58,7 @@ def test_the_first_paint_loads_few_bytes(city: RunningCity, path: str) -> None:
     ]
     city.http.post("/price", json=CONTEXT)
     data = len(city.http.get("/events?frames=1").content) + len(str(seconds))
-    assert sum(map(len, loaded_by(city.http, path).values())) + data < FIRST_PAINT_BYTES
+    assert sum(map(len, page_files(city.http, path).values())) + data < FIRST_PAINT_BYTES
 
 
 def test_an_unchanged_file_is_not_sent_again(city: RunningCity) -> None:

@@ -1,4 +1,4 @@
-"""`pricemesh demo` as a newcomer runs it: a table at the end, and nothing left behind."""
+"""`pricemesh demo` as a user runs it: a table at the end, and no process or file left over."""
 
 import os
 import re
@@ -15,7 +15,7 @@ DEMO = [sys.executable, "-m", "pricemesh", "demo", "--cities", "2", "--rate", "2
 
 def left_behind(folder: Path) -> list[str]:
     """Processes that work in a folder of this demo."""
-    found = []
+    processes = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             try:
@@ -23,8 +23,8 @@ def left_behind(folder: Path) -> list[str]:
             except OSError:
                 continue
             if at.startswith(str(folder)) and "pricemesh-demo" in at:
-                found.append(process.name)
-    return found
+                processes.append(process.name)
+    return processes
 
 
 @pytest.mark.parametrize("ending", ["by itself", "Ctrl-C"])
@@ -80,8 +80,8 @@ def wait_for_cities(folder: Path, count: int) -> None:
         time.sleep(0.1)
 
 
-def test_a_wrong_option_says_what_to_do(tmp_path: Path) -> None:
-    for words, said in ((["--cities", "1"], "from 2 to 8"), (["--policy", "disjoint"], "try netpool")):
-        run = subprocess.run([*DEMO[:4], *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+def test_a_wrong_option_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    for options, message in ((["--cities", "1"], "from 2 to 8"), (["--policy", "disjoint"], "try netpool")):
+        run = subprocess.run([*DEMO[:4], *options], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert run.returncode == 2
-        assert said in run.stderr
+        assert message in run.stderr

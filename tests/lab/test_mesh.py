@@ -8,7 +8,7 @@ from pricemesh.core.policies import Policy, Shape, make_policy
 from pricemesh.core.ucb import choose
 from pricemesh.errors import InvalidParameter
 from pricemesh.lab.mesh import Conduct, Mesh, group_sizes, rows
-from pricemesh.lab.worlds import DRIFTED, Linear
+from pricemesh.lab.worlds import DRIFT_OFFSET, Linear
 
 
 @pytest.mark.parametrize("groups", [None, (2, 2, 2), (3, 1, 2), (1,) * 6])
@@ -30,11 +30,11 @@ def test_the_vectorised_mesh_decides_as_single_cities_would(
         instance = world.instance([seed])
         for step, now in zip(steps, instance.rounds(), strict=False):
             if (step.round - 1) % 2 == 0 and cities[0].fields:
-                told = [city.numbers() for city in cities]
+                numbers = [city.numbers() for city in cities]
                 for group in members:
                     for i in group:
                         order = [i, *(j for j in group if j != i)]
-                        stack = cities[i].layout.unpack(np.stack([told[j] for j in order]))
+                        stack = cities[i].layout.unpack(np.stack([numbers[j] for j in order]))
                         cities[i].absorb(stack, tuple(str(j) for j in order))
             scores = [city.score(now.context[0, i]) for i, city in enumerate(cities)]
             arms = np.array([choose(score) for score in scores])
@@ -77,13 +77,13 @@ def test_groups_are_written_as_in_the_paper(label: str, sizes: tuple[int, ...]) 
 
 
 @pytest.mark.parametrize("label", ["", "x", "3x", "0", "3x0", "1,0", "a,b", "3x4x2"])
-def test_a_label_that_means_nothing_is_refused(label: str) -> None:
+def test_a_label_without_meaning_is_refused(label: str) -> None:
     with pytest.raises(InvalidParameter):
         group_sizes(label)
 
 
 def test_late_feedback_is_learned_late_and_in_order() -> None:
-    """Three rounds late, against single cities that are told as late."""
+    """Three rounds late, against single cities that learn as late."""
     world, policy = Linear(cities=2, arms=3), make_policy("disjoint")
     cities = [policy.learner(Shape(3, 8, 2)) for _ in range(2)]
     steps = []
@@ -98,13 +98,15 @@ def test_late_feedback_is_learned_late_and_in_order() -> None:
             np.testing.assert_allclose(score.estimate, step.score.estimate[0, i], atol=1e-12)
 
 
-def test_after_a_drift_the_world_is_another() -> None:
+def test_after_a_drift_the_rounds_are_those_of_another_seed() -> None:
     world = Linear(cities=2, arms=3)
     contexts = [
         step.now.context for step in Mesh(world, make_policy("disjoint"), [4], Conduct(drift_at=5)).play(9)
     ]
     before = [now.context for now, _ in zip(world.instance([4]).rounds(), range(5), strict=False)]
-    after = [now.context for now, _ in zip(world.instance([4 + DRIFTED]).rounds(), range(4), strict=False)]
+    after = [
+        now.context for now, _ in zip(world.instance([4 + DRIFT_OFFSET]).rounds(), range(4), strict=False)
+    ]
     np.testing.assert_array_equal(contexts, before + after)
 
 
@@ -112,7 +114,7 @@ def test_after_a_drift_the_world_is_another() -> None:
     "wrong",
     [lambda: Conduct(gossip_every=0), lambda: Conduct(delay=-1), lambda: Conduct(drift_at=-1)],
 )
-def test_rounds_are_counted_from_where_they_can_be(wrong: Callable[[], Conduct]) -> None:
+def test_a_number_of_rounds_below_its_minimum_is_refused(wrong: Callable[[], Conduct]) -> None:
     with pytest.raises(InvalidParameter, match="counts rounds"):
         wrong()
 

@@ -1,4 +1,4 @@
-"""The study of the paper: it goes on where it was, and measures what it says."""
+"""The study of the paper: it resumes, and its measurements equal those by hand."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from pricemesh.core.policies import make_policy
 from pricemesh.lab.mesh import Conduct, Mesh
 from pricemesh.lab.paper import cost
 from pricemesh.lab.paper.claims import CLAIMS
-from pricemesh.lab.paper.claims.claim import Verdict, judged, mostly, worst
+from pricemesh.lab.paper.claims.claim import Verdict, mostly, verdict_of, worst
 from pricemesh.lab.paper.cost import Cost
 from pricemesh.lab.paper.evidence import Estimate, ratio
 from pricemesh.lab.paper.intervals import Intervals
@@ -26,8 +26,8 @@ SMALL = Setting("small", Linear(cities=3, arms=2, shared=2, local=1), rounds=40)
 
 
 def test_a_job_measures_what_simulate_does() -> None:
-    late = replace(SMALL, groups="2,1", gossip_every=3, delay=2, drifts=True)
-    record = measure(Job(late, "netpool", SEEDS))
+    setting = replace(SMALL, groups="2,1", gossip_every=3, delay=2, drifts=True)
+    record = measure(Job(setting, "netpool", SEEDS))
     conduct = Conduct(groups=(2, 1), gossip_every=3, delay=2, drift_at=20)
     outcome = simulate(SMALL.world, entries(["netpool"], [])[0], SEEDS, 40, conduct)
     assert record["curve"]["round"][0] == 1
@@ -37,7 +37,7 @@ def test_a_job_measures_what_simulate_does() -> None:
     np.testing.assert_allclose(record["curve"]["radius_whole"][9], outcome.radius[:, 9].mean())
 
 
-def test_what_decides_the_outcome_names_the_job() -> None:
+def test_the_key_of_a_job_depends_on_everything_that_decides_its_outcome() -> None:
     job = Job(SMALL, "netpool", SEEDS)
     others = (
         Job(SMALL, "netpool:trust=equal", SEEDS),
@@ -50,21 +50,21 @@ def test_what_decides_the_outcome_names_the_job() -> None:
     assert job.key == Job(SMALL, "netpool", SEEDS).key
 
 
-def test_an_interrupted_study_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_study_resumes_where_it_stopped(tmp_path: Path) -> None:
     jobs = [Job(SMALL, policy, SEEDS) for policy in ("disjoint", "netpool", "shared")]
     results = Results(tmp_path / "data")
-    results.keep(jobs[0], measure(jobs[0]))
-    missing = results.missing(jobs)
-    assert missing == jobs[1:]
-    assert set(run_all(missing, results, 1)) == set(missing)
-    assert results.missing(jobs) == []
+    results.store(jobs[0], measure(jobs[0]))
+    remaining = results.missing_jobs(jobs)
+    assert remaining == jobs[1:]
+    assert set(run_all(remaining, results, 1)) == set(remaining)
+    assert results.missing_jobs(jobs) == []
 
 
 def test_tables_are_read_as_they_were_written(tmp_path: Path) -> None:
-    jobs = [Job(replace(SMALL, watched=True), policy, SEEDS) for policy in ("disjoint", "netlinucb")]
+    jobs = [Job(replace(SMALL, city_by_city=True), policy, SEEDS) for policy in ("disjoint", "netlinucb")]
     results = Results(tmp_path / "data")
     for job in jobs:
-        results.keep(job, measure(job))
+        results.store(job, measure(job))
     costs = [Cost("disjoint", "cities", 8, 0.5, 1000, 0)]
     write_tables(results, jobs, costs, tmp_path)
     tables = Tables.read(tmp_path)
@@ -85,7 +85,7 @@ def test_tables_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_a_ratio_by_hand() -> None:
     twice = ratio(np.array([2.0, 4.0, 6.0]), np.array([1.0, 2.0, 3.0]))
-    assert twice == Estimate(2.0, 0.0)  # twice in every seed: no doubt left
+    assert twice == Estimate(2.0, 0.0)  # twice in every seed: no error
     doubtful = ratio(np.array([3.0, 4.0, 5.0]), np.array([1.0, 2.0, 3.0]))
     assert (doubtful.value, doubtful.error) == pytest.approx((2.0, 2 * 0.5 / np.sqrt(3)))
     assert doubtful.above(1.4)
@@ -143,13 +143,13 @@ def test_weights_on_oneself_and_on_ones_half_by_hand() -> None:
     assert np.isnan(half_weight(Mesh(SMALL.world, make_policy("disjoint"), SEEDS))).all()
 
 
-def test_verdicts_follow_from_what_held() -> None:
-    assert [judged(held) for held in ([True, True], [True, False], [False])] == list(Verdict)
+def test_verdicts_follow_from_the_checks() -> None:
+    assert [verdict_of(checks) for checks in ([True, True], [True, False], [False])] == list(Verdict)
     assert worst([Verdict.HOLDS, Verdict.DOES_NOT, Verdict.IN_PART]) is Verdict.DOES_NOT
-    assert [mostly(held) for held in ([True], [True, False], [True, False, False])] == list(Verdict)
+    assert [mostly(checks) for checks in ([True], [True, False], [True, False, False])] == list(Verdict)
 
 
-def test_what_a_round_costs_is_measured() -> None:
+def test_the_cost_of_a_round_is_measured() -> None:
     (played, inverted) = cost.measure_all(
         [cost.Point("netlinucb", "cities", 8), cost.Point(cost.INVERTED["shared"], "cities", 8)]
     )
@@ -161,7 +161,7 @@ def test_what_a_round_costs_is_measured() -> None:
     assert inverted.memory == 2 * 5 * (8 + 8 * 8) ** 2 * 8
 
 
-def test_the_command_says_what_it_cannot_do(tmp_path: Path) -> None:
+def test_the_command_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     run = pricemesh("paper", "--report-only", "--out", str(tmp_path))
     assert run.returncode == 2
     assert "there are no tables in" in run.stderr

@@ -40,8 +40,8 @@ def test_figures_of_the_committed_report_by_plain_arithmetic() -> None:
     report = (COMMITTED / "report.md").read_text()
 
     def mean(setting: str, policy: str) -> float:
-        found = [r for r in rows if (r["setting"], r["groups"], r["policy"]) == (setting, "", policy)]
-        return float(np.mean([float(row["regret"]) for row in found]))
+        matching = [r for r in rows if (r["setting"], r["groups"], r["policy"]) == (setting, "", policy)]
+        return float(np.mean([float(row["regret"]) for row in matching]))
 
     for setting in ("default", "50 arms", "heterogeneity 1", "200 features"):
         (line,) = set(re.findall(rf"^\| {re.escape(setting)} \| [\d.]{{6}} ± .*$", report, re.M))

@@ -1,4 +1,4 @@
-"""The policies rank as they should. Paired over seeds: every policy meets the same contexts and luck."""
+"""The policies rank as expected. Paired over seeds: every policy meets the same contexts and luck."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_the_exact_pool_decides_as_the_central_server() -> None:
 
 
 @pytest.mark.slow
-def test_the_ratios_we_hold_ourselves_to() -> None:
+def test_regret_stays_below_the_bounds_in_the_settings_of_the_benchmark() -> None:
     """R(T)/T as a ratio to disjoint, 20 seeds and 1000 rounds; the table is `make regret`'s."""
     by_label = {setting.label: setting for setting in SETTINGS}
 

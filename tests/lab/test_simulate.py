@@ -19,9 +19,9 @@ def test_a_record_by_hand() -> None:
     assert record["radius_end"] == 2.0
 
 
-def test_settings_go_to_whom_they_name_and_a_spec_wins() -> None:
-    chosen = entries(["disjoint", "netpool", "netpool:alpha=3"], ["alpha=2", "disjoint.alpha=1"])
+def test_settings_apply_to_the_policies_they_name_and_a_spec_wins() -> None:
+    policies = entries(["disjoint", "netpool", "netpool:alpha=3"], ["alpha=2", "disjoint.alpha=1"])
     expected: list[Policy] = [Disjoint(alpha=1), NetPool(alpha=2), NetPool(alpha=3)]
-    assert [entry.policy for entry in chosen] == expected
+    assert [entry.policy for entry in policies] == expected
     with pytest.raises(InvalidParameter, match="no policy asked for"):
         entries(["disjoint"], ["netpool.alpha=1"])

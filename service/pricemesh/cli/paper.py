@@ -1,4 +1,4 @@
-"""`pricemesh paper`: the paper's experiments, run again."""
+"""`pricemesh paper`: runs the paper's experiments and writes the report."""
 
 import os
 from pathlib import Path
@@ -20,10 +20,10 @@ EXAMPLES = """
 
 `pricemesh paper --quick` — three seeds, 400 rounds: some minutes
 
-`pricemesh paper --out results` — 20 seeds, 1000 rounds: most of an hour on two cores; interrupted, it goes on
-where it was when started again
+`pricemesh paper --out results` — 20 seeds, 1000 rounds: most of an hour on two cores; a study that was
+interrupted resumes where it stopped
 
-`pricemesh paper --out docs/paper --report-only` — figures and report again, from the tables that are there
+`pricemesh paper --out docs/paper --report-only` — figures and report again, from existing tables
 """
 
 
@@ -37,10 +37,13 @@ def paper(
     ] = None,
     workers: Annotated[int | None, typer.Option(metavar="N", help="Processes. [default: all cores]")] = None,
     report_only: Annotated[
-        bool, typer.Option("--report-only", help="Run nothing: report and figures from the tables there.")
+        bool, typer.Option("--report-only", help="Run nothing: report and figures from the tables in FOLDER.")
     ] = False,
 ) -> None:
     """Run the paper's experiments and judge its claims: tables, figures, and a report with a verdict each."""
+    from pricemesh.lab.extra import require_lab
+
+    require_lab()
     from pricemesh.errors import InvalidParameter
     from pricemesh.lab.paper.evidence import Evidence
     from pricemesh.lab.paper.experiments import all_jobs
@@ -51,7 +54,7 @@ def paper(
 
     count = seeds or (QUICK_SEEDS if quick else SEEDS)
     if count < 2:
-        raise InvalidParameter("--seeds: two or more, or nothing can be said of the spread")
+        raise InvalidParameter("--seeds: two or more, because one seed has no standard error")
     if report_only and not (out / "runs.csv").is_file():
         raise InvalidParameter(f"--report-only: there are no tables in {out}")
     out.mkdir(parents=True, exist_ok=True)
@@ -61,21 +64,22 @@ def paper(
         jobs = all_jobs(tuple(range(count)), QUICK_ROUNDS if quick else None)
         _measure(jobs, out, workers or os.cpu_count() or 1, quick=quick)
     report = write_report(out)
-    drawn = list(draw_all(Evidence(Tables.read(out)), out))
+    figures = list(draw_all(Evidence(Tables.read(out)), out))
     minutes = (perf_counter() - started) / 60
-    print(f"wrote {report}, its tables and {len(drawn)} figures in {minutes:.1f} minutes")
+    print(f"wrote {report}, its tables and {len(figures)} figures in {minutes:.1f} minutes")
 
 
 def _measure(jobs: "list[Job]", out: Path, workers: int, *, quick: bool) -> None:
-    """All that is not there yet, on all cores; then what a round costs, alone; then the tables."""
+    """Run the jobs without a result on all cores, then measure the cost of a round alone; write the
+    tables."""
     from pricemesh.lab.paper.cost import all_points, measure_all
     from pricemesh.lab.paper.study import Results, run_all
     from pricemesh.lab.paper.tables import write_tables
 
     results = Results(out / "data")
-    missing = results.missing(jobs)
-    if len(missing) < len(jobs):
-        notes.print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are there already", highlight=False)
+    remaining = results.missing_jobs(jobs)
+    if len(remaining) < len(jobs):
+        notes.print(f"{len(jobs) - len(remaining)} of {len(jobs)} runs have results already", highlight=False)
     points = all_points(quick=quick)
     with Progress(
         TextColumn("{task.description}"),
@@ -86,10 +90,10 @@ def _measure(jobs: "list[Job]", out: Path, workers: int, *, quick: bool) -> None
         console=notes,
         disable=not notes.is_terminal,
     ) as progress:
-        task = progress.add_task("experiments", total=sum(job.effort for job in missing))
-        for job in run_all(missing, results, workers):
-            said = f"{job.setting.name}, {job.policy}"
-            progress.update(task, advance=job.effort, description=f"{said:.40}")
+        task = progress.add_task("experiments", total=sum(job.effort for job in remaining))
+        for job in run_all(remaining, results, workers):
+            description = f"{job.setting.name}, {job.policy}"
+            progress.update(task, advance=job.effort, description=f"{description:.40}")
         task = progress.add_task("cost of a round", total=len(points))
         costs = []
         for cost in measure_all(points):

@@ -1,6 +1,7 @@
-"""`pricemesh simulate`: policies against one another in a synthetic world."""
+"""`pricemesh simulate`: compares policies in a synthetic world."""
 
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
@@ -16,9 +17,12 @@ from pricemesh.cli.terminal import check_writable, notes, output, results, round
 from pricemesh.errors import InvalidParameter
 
 if TYPE_CHECKING:
+    from pricemesh.lab.mesh import Conduct
+    from pricemesh.lab.simulate import Entry, Outcome
     from pricemesh.lab.worlds import World
 
 DEFAULT_POLICIES = ["disjoint", "shared", "netlinucb", "netsgducb", "netpool"]
+DEFAULT_CITIES = 12
 
 
 class WorldName(StrEnum):
@@ -38,139 +42,171 @@ EXAMPLES = """
 `pricemesh simulate --world market --seeds 10 --json - | jq '.[].regret_per_round'`
 """
 
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="disjoint, shared, netlinucb, netsgducb or netpool; again for more. "
+        "NAME:KEY=VALUE,... gives this one its own parameters. Default: all five.",
+    ),
+]
+PolicyParameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A parameter for every policy that has it, or NAME.KEY=VALUE for one.",
+    ),
+]
+WorldOption = Annotated[WorldName, typer.Option(help="Where demand comes from.")]
+Cities = Annotated[
+    int | None, typer.Option(metavar="N", help="Cities. [default: 12, or what --groups adds up to]")
+]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LABEL",
+        help="12 (one group), 6x2 (two of six), 3x4 (three of four), 1x12 (all alone), "
+        "or sizes such as 5,4,3.",
+    ),
+]
+Arms = Annotated[int, typer.Option(metavar="K", help="Price levels.")]
+SharedFeatures = Annotated[int, typer.Option(metavar="C", help="Shared features.")]
+LocalFeatures = Annotated[
+    str, typer.Option(metavar="S", help="Local features; a comma list: one for each city.")
+]
+Noise = Annotated[float | None, typer.Option(metavar="SIGMA", help="Linear world: noise. [default: 0.5]")]
+Rounds = Annotated[int, typer.Option(metavar="T", help="Rounds.")]
+Seeds = Annotated[int, typer.Option(metavar="M", help="How many seeds.")]
+FirstSeed = Annotated[int, typer.Option(metavar="FIRST", help="The first seed.")]
+Heterogeneity = Annotated[float, typer.Option(metavar="H", help="Spread of the cities' shared parameters.")]
+ContextMean = Annotated[
+    float | None, typer.Option(metavar="X", help="Linear world: mean of every feature. [default: 0]")
+]
+Outliers = Annotated[
+    float | None,
+    typer.Option(metavar="P", help="Linear world: share of contexts 5 times as long. [default: 0]"),
+]
+Correlation = Annotated[
+    float | None,
+    typer.Option(metavar="R", help="Linear world: correlation of any two features. [default: 0]"),
+]
+Gap = Annotated[
+    float | None, typer.Option(metavar="G", help="Linear world: scale of arm differences. [default: 1]")
+]
+GossipEvery = Annotated[int, typer.Option(metavar="M", help="Rounds between exchanges of summaries.")]
+DelayRounds = Annotated[int, typer.Option(metavar="D", help="Rounds that feedback comes late.")]
+DriftAt = Annotated[
+    int | None,
+    typer.Option(metavar="T", help="Rounds after which the world is another. [default: never]"),
+]
+PlotFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw R(t)/t per policy (png, svg or pdf).")
+]
+CsvFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write every decision; - is standard output.")
+]
+JsonFile = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Results for machines; - is standard output.")
+]
+
 
 def simulate(
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="disjoint, shared, netlinucb, netsgducb or netpool; again for more. "
-            "NAME:KEY=VALUE,... gives this one its own parameters. Default: all five.",
-        ),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A parameter for every policy that has it, or NAME.KEY=VALUE for one.",
-        ),
-    ] = None,
-    world: Annotated[WorldName, typer.Option(help="Where demand comes from.")] = WorldName.linear,
-    cities: Annotated[
-        int | None, typer.Option(metavar="N", help="Cities. [default: 12, or what --groups adds up to]")
-    ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LABEL",
-            help="12 (one group), 6x2 (two of six), 3x4 (three of four), 1x12 (all alone), "
-            "or sizes such as 5,4,3.",
-        ),
-    ] = None,
-    arms: Annotated[int, typer.Option(metavar="K", help="Price levels.")] = 5,
-    shared: Annotated[int, typer.Option(metavar="C", help="Shared features.")] = 8,
-    local: Annotated[
-        str,
-        typer.Option(metavar="S", help="Local features; a comma list: one for each city."),
-    ] = "2",
-    noise: Annotated[
-        float | None, typer.Option(metavar="SIGMA", help="Linear world: noise. [default: 0.5]")
-    ] = None,
-    rounds: Annotated[int, typer.Option(metavar="T", help="Rounds.")] = 1000,
-    seeds: Annotated[int, typer.Option(metavar="M", help="How many seeds.")] = 5,
-    seed: Annotated[int, typer.Option(metavar="FIRST", help="The first seed.")] = 0,
-    heterogeneity: Annotated[
-        float, typer.Option(metavar="H", help="Spread of the cities' shared parameters.")
-    ] = 0.0,
-    context_mean: Annotated[
-        float | None, typer.Option(metavar="X", help="Linear world: mean of every feature. [default: 0]")
-    ] = None,
-    outliers: Annotated[
-        float | None,
-        typer.Option(metavar="P", help="Linear world: share of contexts 5 times as long. [default: 0]"),
-    ] = None,
-    correlation: Annotated[
-        float | None,
-        typer.Option(metavar="R", help="Linear world: correlation of any two features. [default: 0]"),
-    ] = None,
-    gap: Annotated[
-        float | None,
-        typer.Option(metavar="G", help="Linear world: scale of arm differences. [default: 1]"),
-    ] = None,
-    gossip_every: Annotated[
-        int, typer.Option(metavar="M", help="Rounds between exchanges of summaries.")
-    ] = 1,
-    delay: Annotated[int, typer.Option(metavar="D", help="Rounds that feedback comes late.")] = 0,
-    drift_at: Annotated[
-        int | None,
-        typer.Option(metavar="T", help="Rounds after which the world is another. [default: never]"),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw R(t)/t per policy (png, svg or pdf).")
-    ] = None,
-    csv: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Write every decision; - is standard output."),
-    ] = None,
-    json_: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Results for machines; - is standard output."),
-    ] = None,
+    policy: Policies = None,
+    set_: PolicyParameters = None,
+    world: WorldOption = WorldName.linear,
+    cities: Cities = None,
+    groups: Groups = None,
+    arms: Arms = 5,
+    shared: SharedFeatures = 8,
+    local: LocalFeatures = "2",
+    noise: Noise = None,
+    rounds: Rounds = 1000,
+    seeds: Seeds = 5,
+    seed: FirstSeed = 0,
+    heterogeneity: Heterogeneity = 0.0,
+    context_mean: ContextMean = None,
+    outliers: Outliers = None,
+    correlation: Correlation = None,
+    gap: Gap = None,
+    gossip_every: GossipEvery = 1,
+    delay: DelayRounds = 0,
+    drift_at: DriftAt = None,
+    plot: PlotFile = None,
+    csv: CsvFile = None,
+    json_: JsonFile = None,
 ) -> None:
     """Let policies price in a synthetic world, all cities in one process, and compare their regret."""
+    from pricemesh.lab.extra import require_lab
+
+    require_lab()
     from pricemesh.lab.mesh import Conduct, group_sizes
-    from pricemesh.lab.plots import check_plot, plot_average_regret
-    from pricemesh.lab.simulate import RowWriter, check_run, entries
-    from pricemesh.lab.simulate import simulate as run
+    from pricemesh.lab.plots import check_plot
+    from pricemesh.lab.simulate import check_run, entries
 
     sizes = group_sizes(groups) if groups is not None else None
-    count = cities if cities is not None else (sum(sizes) if sizes else 12)
-    linear = {
-        "noise": noise,
-        "context_mean": context_mean,
-        "outliers": outliers,
-        "correlation": correlation,
-        "gap": gap,
-    }
+    count = cities if cities is not None else (sum(sizes) if sizes else DEFAULT_CITIES)
+    linear = {"noise": noise, "context_mean": context_mean, "outliers": outliers}
+    linear |= {"correlation": correlation, "gap": gap}
     place = _world(world, count, arms, shared, _local(local), heterogeneity, linear)
-    chosen = entries(policy or DEFAULT_POLICIES, set_ or [])
+    chosen_policies = entries(policy or DEFAULT_POLICIES, set_ or [])
     numbers = range(seed, seed + seeds)
     conduct = Conduct(groups=sizes, gossip_every=gossip_every, delay=delay, drift_at=drift_at)
     check_run(place, numbers, rounds, conduct)
     check_writable(csv, json_, plot)
     if plot:
         check_plot(plot)
+    outcomes = _play(place, chosen_policies, numbers, rounds, conduct, csv)
+    in_groups = f" in groups {groups}" if groups else ""
+    title = f"{world} world, {count} cities{in_groups}, {rounds} rounds, {_plural(seeds, 'seed')}"
+    _show(outcomes, title, plot, csv, json_)
+
+
+def _play(
+    world: "World",
+    entries: "Sequence[Entry]",
+    seeds: Sequence[int],
+    rounds: int,
+    conduct: "Conduct",
+    csv: str | None,
+) -> "list[Outcome]":
+    """Play every policy, with a progress bar, and write every decision to `csv`."""
+    from pricemesh.lab.simulate import RowWriter
+    from pricemesh.lab.simulate import simulate as run
 
     outcomes = []
     with ExitStack() as stack:
         writer = RowWriter(stack.enter_context(output(csv))) if csv else None
         progress = stack.enter_context(round_progress())
-        for entry in chosen:
+        for entry in entries:
             task = progress.add_task(escape(entry.label), total=rounds)
             outcomes.append(
                 run(
-                    place,
+                    world,
                     entry,
-                    numbers,
+                    seeds,
                     rounds,
                     conduct,
-                    tick=lambda task=task: progress.advance(task),  # type: ignore[misc]
+                    on_round=lambda task=task: progress.advance(task),  # type: ignore[misc]
                     writer=writer,
                 )
             )
+    return outcomes
+
+
+def _show(
+    outcomes: "Sequence[Outcome]", title: str, plot: Path | None, csv: str | None, json_: str | None
+) -> None:
+    from pricemesh.lab.plots import plot_average_regret
+
     records = [outcome.record() for outcome in outcomes]
-    setting = (
-        f"{world} world, {count} cities{f' in groups {groups}' if groups else ''}, "
-        f"{rounds} rounds, {_plural(seeds, 'seed')}"
-    )
-    _print_table(records, setting, results(stderr="-" in (csv, json_)))
+    _print_table(records, title, results(stderr="-" in (csv, json_)))
     if json_:
         with output(json_) as stream:
             json.dump(records, stream, indent=2)
             stream.write("\n")
     if plot:
-        plot_average_regret(outcomes, plot, setting)
+        plot_average_regret(outcomes, plot, title)
     for path in (plot, csv, json_):
         if path and path != "-":
             notes.print(f"wrote {escape(str(path))}", highlight=False)
@@ -188,7 +224,7 @@ def _world(
     from pricemesh.lab.market import Market
     from pricemesh.lab.worlds import Linear
 
-    given = {key: value for key, value in linear.items() if value is not None}
+    options = {key: value for key, value in linear.items() if value is not None}
     if name is WorldName.linear:
         return Linear(
             cities=cities,
@@ -196,13 +232,13 @@ def _world(
             shared=shared,
             local=local,
             heterogeneity=heterogeneity,
-            **given,  # type: ignore[arg-type]
+            **options,  # type: ignore[arg-type]
         )
-    if given:
-        named = ", ".join("--" + key.replace("_", "-") for key in given)
-        raise InvalidParameter(f"{named}: for the linear world only; customers are the market's noise")
+    if options:
+        flags = ", ".join("--" + key.replace("_", "-") for key in options)
+        raise InvalidParameter(f"{flags}: for the linear world only; leave out, or use --world linear")
     if not isinstance(local, int):
-        raise InvalidParameter("cities of the market all have the same number of local features")
+        raise InvalidParameter("--local: one number, because all cities of the market have the same features")
     return Market(cities=cities, arms=arms, shared=shared, local=local, heterogeneity=heterogeneity)
 
 
@@ -218,9 +254,9 @@ def _local(text: str) -> int | tuple[int, ...]:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def _print_table(records: list[dict[str, Any]], setting: str, console: Console) -> None:
+def _print_table(records: list[dict[str, Any]], title: str, console: Console) -> None:
     base = next((r for r in records if r["policy"] == "disjoint"), records[0])
-    table = Table(title=setting, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
     table.add_column("policy", no_wrap=True)
     against = f"vs {base['policy']}"
     for head in ("R(T)/T", "± s.e.", against, "R at T/2", "radius", "bytes/tick", "s"):

@@ -1,6 +1,6 @@
-"""A lean HTTP/1.1 client for load: keep-alive connections to one city, nothing between them and the bytes.
+"""A lean HTTP/1.1 client for load: keep-alive connections to one city.
 
-A general client costs several times what the service itself does, and would measure itself.
+A general HTTP client uses several times the CPU of the service, and a measurement would show the client.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ import httptools
 from pricemesh.city.addresses import checked_address
 from pricemesh.errors import PricemeshError
 
-MOST_CONNECTIONS = 512
+MAX_CONNECTIONS = 512
 
 
 class CallFailed(PricemeshError):
-    """No answer: the connection could not be made, or broke."""
+    """There is no answer: the connection was refused, broke or timed out."""
 
 
 class _Connection(asyncio.Protocol):
@@ -27,7 +27,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
-        self._answered: asyncio.Future[tuple[int, bytes]] | None = None
+        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
         self.usable = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -37,11 +37,11 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as fault:
-            self._broken(str(fault))
+            self._fail(str(fault))
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._broken(str(exc) if exc else "the connection was closed")
+        self._fail(str(exc) if exc else "the connection was closed")
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
@@ -51,21 +51,21 @@ class _Connection(asyncio.Protocol):
         self.usable = self.usable and self._parser.should_keep_alive()
         self._parser = httptools.HttpResponseParser(self)
         self._body = []
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_result((status, body))
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result((status, body))
 
     async def call(self, request: bytes) -> tuple[int, bytes]:
         assert self._transport is not None
-        self._answered = asyncio.get_running_loop().create_future()
+        self._answer = asyncio.get_running_loop().create_future()
         if not self.usable:
             raise CallFailed("the connection was closed")
         self._transport.write(request)
-        return await self._answered
+        return await self._answer
 
-    def _broken(self, said: str) -> None:
+    def _fail(self, reason: str) -> None:
         self.usable = False
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_exception(CallFailed(said))
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(CallFailed(reason))
 
     def close(self) -> None:
         self.usable = False
@@ -74,7 +74,7 @@ class _Connection(asyncio.Protocol):
 
 
 class Caller:
-    """Calls to one address, as many at a time as are asked for."""
+    """Calls to one address, at most MAX_CONNECTIONS at a time."""
 
     def __init__(self, url: str, key: str | None = None, timeout_seconds: float = 10.0) -> None:
         try:
@@ -86,16 +86,16 @@ class Caller:
         self._port = parts.port or (443 if self._tls else 80)
         authorization = f"Authorization: Bearer {key}\r\n" if key else ""
         self._head = f"Host: {parts.netloc}\r\nContent-Type: application/json\r\n{authorization}"
-        self._timeout = timeout_seconds
+        self._timeout_seconds = timeout_seconds
         self._idle: deque[_Connection] = deque()
-        self._room = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
 
     async def call(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        """Status and body of the answer; CallFailed where there is none."""
+        """Status and body of the answer. Raises CallFailed if there is none."""
         head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
-        async with self._room:
+        async with self._slots:
             try:
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(self._timeout_seconds):
                     connection = await self._connection()
                     try:
                         return await connection.call(head.encode() + body)
@@ -106,7 +106,7 @@ class Caller:
                         if connection.usable:
                             self._idle.append(connection)
             except TimeoutError:
-                raise CallFailed(f"no answer within {self._timeout:g} s") from None
+                raise CallFailed(f"no answer within {self._timeout_seconds:g} s") from None
             except OSError as fault:
                 raise CallFailed(fault.strerror or str(fault)) from None
 

@@ -1,4 +1,4 @@
-"""Several cities as processes of their own, for a demonstration: started, watched, and surely ended."""
+"""City processes for a demonstration: they start, are checked, and end with the process that started them."""
 
 import asyncio
 import os
@@ -18,30 +18,29 @@ from pricemesh.lab.caller import Caller, CallFailed
 from pricemesh.lab.worlds import World
 
 CITY_NAMES = ("lisbon", "porto", "faro", "madrid", "seville", "bilbao", "braga", "vigo")
-START_SECONDS = 30.0
+MAX_START_SECONDS = 30.0
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, below those that systems hand to callers: a city that comes back finds
-    its own still free."""
-    found: list[int] = []
-    while len(found) < count:
+    """Free ports below the ephemeral range, so that a restarted city finds its port still free."""
+    ports: list[int] = []
+    while len(ports) < count:
         port = random.randrange(20_000, 32_000)
         with suppress(OSError), create_server(("127.0.0.1", port)):
-            if port not in found:
-                found.append(port)
-    return found
+            if port not in ports:
+                ports.append(port)
+    return ports
 
 
 class CityProcesses:
-    """`pricemesh serve` for every city; they end with this process, whatever ends it."""
+    """`pricemesh serve` for every city. A city ends when this process ends, even by a kill."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._processes: list[tuple[str, subprocess.Popen[bytes], Path]] = []
 
     def start(self, name: str, port: int, settings: dict[str, Any]) -> None:
-        """Begin to start a city; `ready` waits for it."""
+        """Start the process of a city; `wait_until_ready` waits until it serves."""
         log = self._folder / f"{name}.log"
         env = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
         env |= as_variables(
@@ -49,19 +48,19 @@ class CityProcesses:
         )
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pricemesh", "serve", "--log-level", "warning"],
+                [sys.executable, "-m", "pricemesh", "serve"],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=out,
                 env=env,
                 cwd=self._folder,
-                start_new_session=True,  # Ctrl-C is for the one who watches
+                start_new_session=True,  # Ctrl-C ends the demonstration, which ends the cities
             )
         self._processes.append((name, process, log))
 
-    async def ready(self, urls: Sequence[str]) -> None:
-        """Until all are."""
-        deadline = time.monotonic() + START_SECONDS
+    async def wait_until_ready(self, urls: Sequence[str]) -> None:
+        """Raises NotStarted if a city is not ready within MAX_START_SECONDS."""
+        deadline = time.monotonic() + MAX_START_SECONDS
         for url in urls:
             caller = Caller(url, timeout_seconds=2.0)
             while True:
@@ -71,16 +70,16 @@ class CityProcesses:
                         break
                 self.check()
                 if time.monotonic() > deadline:
-                    raise NotStarted(f"{url} was not ready within {START_SECONDS:g} s")
+                    raise NotStarted(f"{url} was not ready within {MAX_START_SECONDS:g} s")
                 await asyncio.sleep(0.05)
             caller.close()
 
     def check(self) -> None:
-        """NotStarted, with its last words, if a city has ended."""
+        """Raise NotStarted, with the end of its log, if a city has ended."""
         for name, process, log in self._processes:
             if process.poll() is not None:
-                words = log.read_text(errors="replace")[-2000:]
-                raise NotStarted(f"{name} has ended, with code {process.returncode}:\n{words}")
+                tail = log.read_text(errors="replace")[-2000:]
+                raise NotStarted(f"{name} has ended with exit code {process.returncode}:\n{tail}")
 
     def stop(self) -> None:
         for _, process, _ in self._processes:
@@ -97,7 +96,7 @@ class CityProcesses:
 def city_settings(
     world: World, name: str, database: Path, policy: str, peers: Sequence[str], secret: str
 ) -> dict[str, Any]:
-    """A city in which this world's customers can buy."""
+    """The settings of a city with the arms and features of this world."""
     from pricemesh.lab.market import Market
 
     prices: Sequence[float] = [float(8 + arm) for arm in range(world.arms)]

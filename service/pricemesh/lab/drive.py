@@ -1,72 +1,31 @@
-"""The simulator client: synthetic demand at live cities, rewards posted back, regret and latency measured.
+"""The simulator client: sends synthetic demand to live cities, posts rewards, measures regret and latency.
 
-Open loop: calls leave at a fixed rate whether or not earlier ones were answered, and latency counts from
-the time a call should have left, so that a slow city cannot hide its slowness by slowing its callers.
-Closed loop: so many callers, each asking when its last call was answered.
+Open loop: calls leave at a fixed rate whether or not earlier ones were answered, and latency counts from the
+time a call was due, so that a slow city cannot hide its latency by slowing its callers down.
+Closed loop: a number of callers, each of which sends its next call after the answer to its last one.
 """
 
 import asyncio
 import heapq
 import json
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from pricemesh.errors import InvalidParameter
 from pricemesh.lab.caller import Caller, CallFailed
-from pricemesh.lab.latency import Latencies
 from pricemesh.lab.plan import Plan
+from pricemesh.lab.tally import Row, Tally
 from pricemesh.lab.towns import Town, survey, world_for
 from pricemesh.lab.worlds import Instance, Round, World, play_out
 
-FLUSH_SECONDS = 15.0
-LATE_AT_A_TIME = 16
-MOST_MARKS = 4000
-MOST_BEHIND = 10_000  # rounds a city may be behind the others before it skips some
-PAUSE_WHEN_UNREACHABLE = 0.5
-
-
-@dataclass
-class Tally:
-    """What came of it in one city."""
-
-    town: Town
-    due: int = 0
-    decisions: int = 0  # answered
-    in_time: int = 0  # of these, while demand was being sent
-    regret: float = 0.0
-    reward: float = 0.0
-    chosen: Counter[float] = field(default_factory=Counter)
-    price_latency: Latencies = field(default_factory=Latencies)
-    feedback_latency: Latencies = field(default_factory=Latencies)
-    feedback_sent: int = 0
-    learned: int = 0
-    lost: int = 0
-    duplicated: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-    explained: dict[str, str] = field(default_factory=dict)  # of a failure, what the city said first
-    track: list[tuple[float, int, float]] = field(default_factory=list)  # (seconds, decisions, regret)
-    _apart: float = 0.1
-
-    @property
-    def regret_per_decision(self) -> float:
-        return self.regret / self.decisions if self.decisions else 0.0
-
-    def mark(self, seconds: float) -> None:
-        """Remember where the regret stood; of a long run ever fewer times."""
-        if not self.track or seconds - self.track[-1][0] >= self._apart:
-            self.track.append((seconds, self.decisions, self.regret))
-            if len(self.track) >= MOST_MARKS:
-                self.track = self.track[::2]
-                self._apart *= 2
-
-
-Row = tuple[float, str, int, int, float, float, float]  # when, city, arm, best arm, reward, regret, seconds
-ROW_NAMES = ("seconds", "city", "arm", "best_arm", "reward", "regret", "latency_seconds")
+MAX_FLUSH_SECONDS = 15.0
+LATE_FEEDBACK_CALLERS = 16
+MAX_ROUNDS_BEHIND = 10_000  # that a city may lag behind the others before it skips rounds
+UNREACHABLE_PAUSE_SECONDS = 0.5
 
 
 class _Rounds:
@@ -74,21 +33,21 @@ class _Rounds:
 
     def __init__(self, world: World, plan: Plan) -> None:
         self._stream = play_out(world, [plan.seed], plan.drift_at)
-        self._drawn: deque[tuple[Round, Instance]] = deque(maxlen=MOST_BEHIND)
-        self._next = 0  # the round to draw next; the newest ones drawn are in `_drawn`
-        self.asked = [0] * world.cities
+        self._newest: deque[tuple[Round, Instance]] = deque(maxlen=MAX_ROUNDS_BEHIND)
+        self._count = 0  # of the rounds drawn so far
+        self.positions = [0] * world.cities  # the next round of each city
 
     def take(self, city: int) -> tuple[Round, Instance]:
-        wanted = max(self.asked[city], self._next - MOST_BEHIND)
-        while self._next <= wanted:
-            self._drawn.append(next(self._stream))
-            self._next += 1
-        self.asked[city] = wanted + 1
-        return self._drawn[wanted - self._next]
+        index = max(self.positions[city], self._count - MAX_ROUNDS_BEHIND)
+        while self._count <= index:
+            self._newest.append(next(self._stream))
+            self._count += 1
+        self.positions[city] = index + 1
+        return self._newest[index - self._count]
 
 
 class Drive:
-    """Demand at live cities, until its plan is done or `stop` is called."""
+    """Sends demand to live cities until its plan is complete or `stop` is called."""
 
     def __init__(
         self,
@@ -97,7 +56,7 @@ class Drive:
         world: World,
         plan: Plan,
         *,
-        decided: Callable[[Row], None] | None = None,
+        on_decision: Callable[[Row], None] | None = None,
     ) -> None:
         self.plan = plan
         self.tallies = [Tally(town) for town in towns]
@@ -105,20 +64,21 @@ class Drive:
         self._world = world
         self._rounds = _Rounds(world, plan)
         self._rng = np.random.default_rng([plan.seed, 77])
-        self._decided = decided
+        self._on_decision = on_decision
         self._stop = asyncio.Event()
-        self._enough = asyncio.Event()
-        self._late: list[list[tuple[int, int, int, bytes]]] = [[] for _ in towns]  # heaps, by due decision
+        self._abort = asyncio.Event()
+        # For each city a heap of late feedback: (due decision, order, repetition, body).
+        self._late_feedback: list[list[tuple[int, int, int, bytes]]] = [[] for _ in towns]
         self._tasks: set[asyncio.Task[Any]] = set()
         self._fault: BaseException | None = None
         self.started = 0.0
-        self.seconds = 0.0  # that it sent demand
+        self.seconds = 0.0  # how long it sent demand; 0 while it still does
         self._order = 0
 
     def stop(self) -> None:
-        """Send no more demand, and end when what is under way has ended; told twice, at once."""
+        """Send no more demand and end when all calls are answered. A second call ends the drive at once."""
         if self._stop.is_set():
-            self._enough.set()
+            self._abort.set()
         self._stop.set()
 
     @property
@@ -130,7 +90,7 @@ class Drive:
         cities = range(len(self.tallies))
         rates = self.plan.rates
         if rates is not None and len(rates) not in (1, len(self.tallies)):
-            raise InvalidParameter(f"give one rate, or one for each of {len(self.tallies)} cities")
+            raise InvalidParameter(f"--rate takes one rate, or one for each of {len(self.tallies)} cities")
         if self.plan.seconds:
             asyncio.get_running_loop().call_later(self.plan.seconds, self._stop.set)
         try:
@@ -151,7 +111,7 @@ class Drive:
     # Pace
 
     async def _arrivals(self, city: int, rate: float) -> None:
-        """Calls leave at fixed times, whatever became of earlier ones."""
+        """Calls leave at fixed times, whether or not earlier ones were answered."""
         number = 0
         while not self._over(city):
             due = self.started + number / rate
@@ -166,11 +126,11 @@ class Drive:
     async def _caller(self, city: int) -> None:
         while not self._over(city):
             if not await self._decision(city, time.perf_counter(), *self._rounds.take(city)):
-                await self._stopped_within(PAUSE_WHEN_UNREACHABLE)
+                await self._stopped_within(UNREACHABLE_PAUSE_SECONDS)
 
     def _over(self, city: int) -> bool:
-        most = self.plan.decisions
-        return self._stop.is_set() or (most is not None and self._rounds.asked[city] >= most)
+        limit = self.plan.decisions
+        return self._stop.is_set() or (limit is not None and self._rounds.positions[city] >= limit)
 
     async def _stopped_within(self, seconds: float) -> bool:
         if seconds < 0.002:
@@ -189,12 +149,12 @@ class Drive:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
-        """A fault of our own ends the drive and is raised at its end."""
+        """An error of this client itself ends the drive, which raises it at its end."""
         self._tasks.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
             self._fault = self._fault or fault
             self._stop.set()
-            self._enough.set()
+            self._abort.set()
 
     # A decision and its feedback
 
@@ -209,7 +169,7 @@ class Drive:
             tally.price_latency.add(time.perf_counter() - due)
             raise
         ended = time.perf_counter()
-        tally.price_latency.add(ended - due)  # of a failure too: whoever waited for it has waited
+        tally.price_latency.add(ended - due)  # of a failed call too: its caller waited as well
         if answer is None:
             return False
         arm, decision_id = answer["arm"], answer["decision_id"]
@@ -223,10 +183,10 @@ class Drive:
         tally.in_time += not self.seconds  # answered while demand was still being sent
         tally.regret += regret
         tally.reward += reward
-        tally.chosen[answer["price"]] += 1
+        tally.prices[answer["price"]] += 1
         tally.mark(ended - self.started)
-        if self._decided is not None:
-            self._decided((ended - self.started, tally.town.name, arm, best, reward, regret, ended - due))
+        if self._on_decision is not None:
+            self._on_decision((ended - self.started, tally.town.name, arm, best, reward, regret, ended - due))
         if self.plan.learn:
             feedback = {"decision_id": decision_id, "reward": reward}
             await self._answer_later(city, json.dumps(feedback).encode())
@@ -234,21 +194,21 @@ class Drive:
 
     async def _answer_later(self, city: int, feedback: bytes) -> None:
         plan, tally = self.plan, self.tallies[city]
-        lost, twice, late = self._rng.random(3)
-        if lost < plan.lose:
-            tally.lost += 1
+        loss, duplicate, delay = self._rng.random(3)
+        if loss < plan.lose:
+            tally.losses += 1
             return
-        times = 2 if twice < plan.duplicate else 1
-        tally.duplicated += times - 1
+        times = 2 if duplicate < plan.duplicate else 1
+        tally.duplicates += times - 1
         if plan.delay.decisions:
             self._order += 1
-            due = tally.decisions + int(late * (plan.delay.decisions + 1))
+            due = tally.decisions + int(delay * (plan.delay.decisions + 1))
             for again in range(times):
-                heapq.heappush(self._late[city], (due + again, self._order, again, feedback))
-            while self._late[city] and self._late[city][0][0] <= tally.decisions:
-                await self._late_feedback(city)
+                heapq.heappush(self._late_feedback[city], (due + again, self._order, again, feedback))
+            while self._late_feedback[city] and self._late_feedback[city][0][0] <= tally.decisions:
+                await self._send_next_late(city)
         elif plan.delay.seconds:
-            wait = -plan.delay.seconds * float(np.log1p(-late))
+            wait = -plan.delay.seconds * float(np.log1p(-delay))
             for again in range(times):
                 self._spawn(self._feedback_after(city, feedback, again, wait * (1 + again)))
         else:
@@ -259,26 +219,26 @@ class Drive:
         await self._stopped_within(seconds)
         await self._feedback(city, feedback, again)
 
-    async def _late_feedback(self, city: int) -> None:
-        _, _, again, feedback = heapq.heappop(self._late[city])
+    async def _send_next_late(self, city: int) -> None:
+        _, _, again, feedback = heapq.heappop(self._late_feedback[city])
         await self._feedback(city, feedback, again)
 
     async def _feedback(self, city: int, body: bytes, again: int) -> None:
-        """`again` counts from 0 how often this decision's feedback was sent before."""
-        sent = time.perf_counter()
+        """`again` is how often this decision's feedback was sent before."""
+        started = time.perf_counter()
         tally = self.tallies[city]
-        tally.feedback_sent += 1
+        tally.feedback_calls += 1
         try:
             answer = await self._call(city, "/feedback", body)
         except asyncio.CancelledError:
             tally.failures["/feedback: not answered by the end"] += 1
             raise
-        tally.feedback_latency.add(time.perf_counter() - sent)
+        tally.feedback_latency.add(time.perf_counter() - started)
         if answer is not None and answer["learned"] and not again:
-            tally.learned += 1
+            tally.lessons += 1
 
     async def _call(self, city: int, path: str, body: bytes) -> Any:
-        """The answer, or None and a failure counted."""
+        """The answer; None after a failure, which is counted."""
         failures = self.tallies[city].failures
         try:
             status, answer = await self.callers[city].call("POST", path, body)
@@ -287,44 +247,49 @@ class Drive:
             return None
         if status != 200:
             failures[f"{path}: {status}"] += 1
-            self.tallies[city].explained.setdefault(f"{path}: {status}", _detail(answer))
+            self.tallies[city].details.setdefault(f"{path}: {status}", _detail(answer))
             return None
         return json.loads(answer)
 
     # The end
 
     async def _flush(self) -> None:
-        """Wait for what is under way and send the feedback that is still due, for so long and no longer."""
+        """Wait for open calls and send the feedback that is still due, for at most MAX_FLUSH_SECONDS."""
         self._stop.set()
         ending = asyncio.ensure_future(self._finish())
-        enough = asyncio.ensure_future(self._enough.wait())
-        await asyncio.wait({ending, enough}, timeout=FLUSH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        for task in (ending, enough):
+        abort = asyncio.ensure_future(self._abort.wait())
+        await asyncio.wait({ending, abort}, timeout=MAX_FLUSH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for task in (ending, abort):
             task.cancel()
-        await asyncio.gather(ending, enough, return_exceptions=True)
+        await asyncio.gather(ending, abort, return_exceptions=True)
         if self._tasks:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
-        for city, late in enumerate(self._late):
-            if late:
-                self.tallies[city].failures["/feedback: not sent by the end"] += len(late)
+        for city, heap in enumerate(self._late_feedback):
+            if heap:
+                self.tallies[city].failures["/feedback: not sent by the end"] += len(heap)
 
     async def _finish(self) -> None:
-        """Decisions under way first, for they still bring feedback; then what is late, some at a time."""
+        """Open decisions first, because they produce feedback; then the late feedback, a few calls at a
+        time."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
         await asyncio.gather(
-            *(self._send_late(city) for city in range(len(self._late)) for _ in range(LATE_AT_A_TIME))
+            *(
+                self._send_late(city)
+                for city in range(len(self._late_feedback))
+                for _ in range(LATE_FEEDBACK_CALLERS)
+            )
         )
 
     async def _send_late(self, city: int) -> None:
-        while self._late[city]:
-            await self._late_feedback(city)
+        while self._late_feedback[city]:
+            await self._send_next_late(city)
 
 
 def _detail(answer: bytes) -> str:
-    """What a problem document says, so that a refusal explains itself."""
+    """The detail of a problem document; empty if the answer is none."""
     try:
         return str(json.loads(answer)["detail"])[:300]
     except (ValueError, KeyError, TypeError):
@@ -338,16 +303,16 @@ async def drive(
     plan: Plan,
     key: str | None = None,
     heterogeneity: float = 0.0,
-    decided: Callable[[Row], None] | None = None,
+    on_decision: Callable[[Row], None] | None = None,
 ) -> Drive:
-    """A drive at these addresses, ready to run."""
+    """A drive of the cities at these addresses. `Drive.run` starts it."""
     callers = [Caller(url, key) for url in urls]
     try:
         towns = await survey(callers)
         names = [town.name for town in towns]
         if len(set(names)) < len(names):
-            raise InvalidParameter(f"the same city twice: {', '.join(names)}")
-        return Drive(callers, towns, world_for(towns, world, heterogeneity), plan, decided=decided)
+            raise InvalidParameter(f"the same city is given twice: {', '.join(names)}")
+        return Drive(callers, towns, world_for(towns, world, heterogeneity), plan, on_decision=on_decision)
     except BaseException:
         await close_all(callers)
         raise

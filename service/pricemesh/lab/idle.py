@@ -1,15 +1,19 @@
-"""An endpoint that does nothing, in a process of its own: what a client can reach where no work is done.
+"""An endpoint that does nothing, in a process of its own, and the rate that our client reaches there.
 
-python -m pricemesh.lab.idle     prints its port, serves until its standard input ends
+`python -m pricemesh.lab.idle` prints its port and serves until its standard input ends.
 """
 
 import asyncio
+import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httptools
+
+from pricemesh.lab.caller import Caller
 
 BODY = b'{"decision_id":"a","arm":0,"price":1.0}'
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -42,7 +46,7 @@ async def _serve() -> None:
 
 @contextmanager
 def idle_endpoint() -> Iterator[str]:
-    """Its address, while it runs."""
+    """The address of an idle endpoint, which ends with the block."""
     with subprocess.Popen(
         [sys.executable, "-m", "pricemesh.lab.idle"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -51,6 +55,28 @@ def idle_endpoint() -> Iterator[str]:
         yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
         process.stdin.close()
         process.wait(10)
+
+
+async def client_rate(url: str | None = None, *, seconds: float = 2.0) -> float:
+    """Calls a second of our client against the endpoint at `url`, or against an idle one."""
+    if url is None:
+        with idle_endpoint() as own:
+            return await client_rate(own, seconds=seconds)
+    caller = Caller(url)
+    deadline = time.perf_counter() + seconds
+    body = json.dumps({"shared": {f"feature{i}": 0.5 for i in range(20)}}).encode()
+
+    async def call_repeatedly() -> int:
+        calls = 0
+        while time.perf_counter() < deadline:
+            _, answer = await caller.call("POST", "/price", body)
+            json.loads(answer)
+            calls += 1
+        return calls
+
+    calls = sum(await asyncio.gather(*(call_repeatedly() for _ in range(32))))
+    caller.close()
+    return calls / seconds
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Latencies counted in buckets of equal ratio: any number of them in a few kilobytes, each within 1 %."""
+"""Latencies counted in buckets of equal ratio: any number of them in a few kilobytes, accurate to 1 %."""
 
 from collections.abc import Iterator
 from math import ceil, log10
 
 import numpy as np
 
-SHORTEST, DECADES, PER_DECADE = 1e-6, 9, 231  # 231 a decade: neighbours differ by 1 %
+MIN_SECONDS, DECADES, PER_DECADE = 1e-6, 9, 231  # 231 buckets a decade: neighbours differ by 1 %
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
@@ -16,8 +16,8 @@ class Latencies:
         self.longest = 0.0
 
     def add(self, seconds: float) -> None:
-        place = int(log10(max(seconds, SHORTEST) / SHORTEST) * PER_DECADE + 0.5)
-        self._counts[min(place, len(self._counts) - 1)] += 1
+        bucket = int(log10(max(seconds, MIN_SECONDS) / MIN_SECONDS) * PER_DECADE + 0.5)
+        self._counts[min(bucket, len(self._counts) - 1)] += 1
         self.count += 1
         self.longest = max(self.longest, seconds)
 
@@ -27,19 +27,19 @@ class Latencies:
         self.longest = max(self.longest, other.longest)
 
     def at(self, share: float) -> float:
-        """Seconds that this share of all did not exceed, within 1 %; 0 when there are none."""
+        """The quantile in seconds, accurate to 1 %; 0 when there are no latencies."""
         if not self.count:
             return 0.0
-        place = int(np.searchsorted(np.cumsum(self._counts), max(1, ceil(share * self.count))))
-        return min(float(SHORTEST * 10 ** (place / PER_DECADE)), self.longest)
+        bucket = int(np.searchsorted(np.cumsum(self._counts), max(1, ceil(share * self.count))))
+        return min(float(MIN_SECONDS * 10 ** (bucket / PER_DECADE)), self.longest)
 
     def milliseconds(self) -> dict[str, float]:
-        """At the percentiles people ask for."""
-        named = {name: 1e3 * self.at(share) for name, share in PERCENTILES.items()}
-        return named | {"max": 1e3 * self.longest}
+        """The usual percentiles, and the maximum."""
+        percentiles = {name: 1e3 * self.at(share) for name, share in PERCENTILES.items()}
+        return percentiles | {"max": 1e3 * self.longest}
 
     def curve(self) -> Iterator[tuple[float, float]]:
-        """(1 / (1 - share), seconds), as far as so many calls can tell."""
+        """Pairs of 1 / (1 - share) and seconds, up to the share that the number of calls can resolve."""
         beyond = 1.0
         while beyond <= max(self.count, 1):
             yield beyond, self.at(1.0 - 1.0 / beyond)

@@ -1,7 +1,7 @@
 """A market with named features, where the learners' linear assumption holds only roughly.
 
-A customer buys with logistic probability: utility moves with the context, and the price counts the
-more the higher the elasticity, which moves with the context too. Reward = price paid / highest price.
+A customer buys with logistic probability. The context moves the utility and the elasticity; a higher
+elasticity gives the price more weight. Reward = price paid / highest price.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ SHARED = (
     ("fuel_price", -0.4, 0.5),
 )
 LOCAL = ("tourists", "strike", "construction", "school_holiday")
-LOWEST_PRICE, HIGHEST_PRICE = 8.0, 12.0
+MIN_PRICE, MAX_PRICE = 8.0, 12.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Market:
 
     @property
     def prices(self) -> tuple[float, ...]:
-        return tuple(float(p) for p in np.linspace(LOWEST_PRICE, HIGHEST_PRICE, self.arms))
+        return tuple(float(p) for p in np.linspace(MIN_PRICE, MAX_PRICE, self.arms))
 
     @property
     def feature_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -91,32 +91,33 @@ class MarketInstance:
             start += BLOCK
 
     def expected(self, x: Array) -> Array:
-        means: Array = self._share_buying(x) * self._price / HIGHEST_PRICE
+        means: Array = self._share_buying(x) * self._price / MAX_PRICE
         return means
 
     def _contexts(self, rng: Generator, shape: tuple[int, int], start: int) -> Array:
-        """Features between 0 and 1: the clock moves a round an hour, the rest is weather and luck."""
+        """Features between 0 and 1. A round is an hour; hour and weekday follow the clock, the rest is
+        random."""
         c, s = self._world.shared, self._world.local
         hour = (start + np.arange(shape[0]))[:, None] % 168
-        drawn = rng.random((*shape, len(SHARED) + len(LOCAL)))
-        x = drawn[..., : len(SHARED)].copy()
+        uniform = rng.random((*shape, len(SHARED) + len(LOCAL)))
+        x = uniform[..., : len(SHARED)].copy()
         x[..., 0] = 1.0
-        x[..., 2] = np.maximum(0.0, 2.0 * x[..., 2] - 1.0)  # it rains half of the time
+        x[..., 2] = np.maximum(0.0, 2.0 * x[..., 2] - 1.0)  # no rain half of the time
         x[..., 3] = x[..., 3] > 0.85
         x[..., 5] = (1.0 + np.cos((hour % 24 - 19) * np.pi / 12)) / 2.0
         x[..., 6] = hour >= 120
-        local = drawn[..., len(SHARED) : len(SHARED) + s]
+        local = uniform[..., len(SHARED) : len(SHARED) + s]
         return np.concatenate([x[..., :c], local], axis=-1)
 
     def _share_buying(self, x: Array) -> Array:
         """(S, N, K)"""
         pull = np.matvec(self.effects, x)  # (S, N, 2)
         elasticity = np.maximum(0.5, pull[..., 1:])
-        dearness = 4.0 * (self._price / LOWEST_PRICE - 1.0)
+        dearness = 4.0 * (self._price / MIN_PRICE - 1.0)
         buying: Array = 1.0 / (1.0 + np.exp(elasticity * dearness - pull[..., :1]))
         return buying
 
     def reward(self, now: Round, arm: Ints) -> Array:
-        """The customer of the round has one threshold: who pays a price pays every lower one."""
-        paid = self._price[arm] / HIGHEST_PRICE
+        """A round's customer has one threshold: a customer who pays a price would pay every lower one."""
+        paid = self._price[arm] / MAX_PRICE
         return np.where(now.luck * paid < at_arm(now.expected, arm), paid, 0.0)

@@ -1,7 +1,7 @@
 """The mesh in one process: N cities in groups play T rounds of a world, for many seeds at once.
 
-A round: at every m-th, summaries are exchanged, weights move and peers are absorbed; then every city
-observes its context, decides, is rewarded and learns. All on the learners that the service runs.
+In every m-th round the cities exchange summaries, update weights and absorb peers. In every round each city
+observes its context, decides, is rewarded and learns. The learners are those of the service.
 """
 
 import re
@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class _Block:
-    """All groups of one size, learnt in one batch (S, groups, size)."""
+    """All groups of one size, one batch (S, groups, size) of a learner."""
 
     cities: Ints  # (groups * size,)
     learner: Learner
@@ -60,33 +60,31 @@ class _Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Conduct:
-    """How cities play: in groups of which sizes, in the order of the cities (one group if not said), how
-    many rounds from one exchange of summaries to the next, how many rounds feedback comes late, and after
-    how many rounds, if ever, the world becomes another."""
+    """How the cities play: groups, gossip, delay of feedback and drift of the world, counted in rounds."""
 
-    groups: tuple[int, ...] | None = None
-    gossip_every: int = 1
-    delay: int = 0
-    drift_at: int | None = None
+    groups: tuple[int, ...] | None = None  # sizes, in the order of the cities; None: one group of all
+    gossip_every: int = 1  # from one exchange of summaries to the next
+    delay: int = 0  # from a decision to its feedback
+    drift_at: int | None = None  # after these rounds the truth is drawn anew; None: never
 
     def __post_init__(self) -> None:
-        for name, value, least in (
+        for name, value, minimum in (
             ("gossip_every", self.gossip_every, 1),
             ("delay", self.delay, 0),
             ("drift_at", self.drift_at, 0),
         ):
-            if value is not None and value < least:
-                raise InvalidParameter(f"{name} counts rounds, from {least}: not {value}")
+            if value is not None and value < minimum:
+                raise InvalidParameter(f"{name} counts rounds, from {minimum}: not {value}")
 
     def sizes(self, world: World) -> tuple[int, ...]:
-        """The sizes of the groups, if this world can be so divided."""
+        """The sizes of the groups. Raises InvalidParameter if they do not add up to the world's cities."""
         sizes = self.groups or (world.cities,)
         if sum(sizes) != world.cities or min(sizes) < 1:
             raise InvalidParameter(f"groups {sizes} do not add up to {world.cities} cities")
         return sizes
 
 
-PLAINLY = Conduct()
+DEFAULT_CONDUCT = Conduct()
 
 
 class Mesh:
@@ -97,7 +95,7 @@ class Mesh:
         world: World,
         policy: Policy,
         seeds: Sequence[int],
-        conduct: Conduct = PLAINLY,
+        conduct: Conduct = DEFAULT_CONDUCT,
     ) -> None:
         sizes = conduct.sizes(world)
         self.world, self.policy, self.seeds = world, policy, tuple(seeds)
@@ -112,8 +110,9 @@ class Mesh:
         return _Block(np.concatenate(members), self.policy.learner(shape), batch)
 
     def play(self, rounds: int) -> Iterator[Step]:
-        """A step is given before it is learned: who watches sees what the cities believed when deciding."""
-        late: deque[tuple[Array, Ints, Array]] = deque()
+        """Yields a step before it is learned, so that the caller sees the learners as they were when
+        deciding."""
+        feedback: deque[tuple[Array, Ints, Array]] = deque()
         stream = play_out(self.world, self.seeds, self.conduct.drift_at)
         for index, (now, instance) in zip(range(rounds), stream, strict=False):
             if index % self.conduct.gossip_every == 0:
@@ -125,9 +124,9 @@ class Mesh:
             regret = at_arm(now.expected, best) - at_arm(now.expected, arm)
             radius = at_arm(score.radius, arm)
             yield Step(index + 1, arm, best, reward, regret, radius, score, now, instance)
-            late.append((now.context, arm, reward))
-            if len(late) > self.conduct.delay:
-                self.learn(*late.popleft())
+            feedback.append((now.context, arm, reward))
+            if len(feedback) > self.conduct.delay:
+                self.learn(*feedback.popleft())
 
     def score(self, context: Array) -> Score:
         """Every arm's estimate and radius in every city, (S, N, K)."""
@@ -144,7 +143,7 @@ class Mesh:
             block.learner.learn(self._of(block, context), self._of(block, arm), self._of(block, reward))
 
     def gossip(self) -> None:
-        """One tick: everyone in a group gets everyone's newest summary."""
+        """One tick: every city absorbs the newest summary of every city in its group."""
         for block in self.blocks:
             if block.learner.fields:
                 block.learner.absorb(block.learner.summarise())

@@ -1,4 +1,4 @@
-"""What a drive is to send: how much, how fast, and what becomes of the feedback."""
+"""The plan of a drive: how many calls, how fast, and which feedback is late, lost or sent twice."""
 
 from dataclasses import dataclass
 from math import inf
@@ -6,7 +6,7 @@ from math import inf
 from pricemesh.core.arrays import not_negative
 from pricemesh.errors import InvalidParameter
 
-MOST_A_SECOND = 100_000
+MAX_RATE = 100_000  # decisions a second at one city
 
 
 @dataclass(frozen=True)
@@ -29,32 +29,32 @@ class Delay:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to send."""
+    """The calls to send. Its messages name the options of `pricemesh drive`."""
 
     seed: int = 0
     rates: tuple[float, ...] | None = None  # calls a second to each city: open loop
-    concurrency: int = 1  # callers at each city: closed loop, where there are no rates
+    concurrency: int = 1  # callers at each city, without rates: closed loop
     seconds: float | None = None
     decisions: int | None = None  # for each city
     delay: Delay = Delay()
-    lose: float = 0.0
-    duplicate: float = 0.0
-    drift_at: int | None = None  # after so many decisions of a city the world is another
-    learn: bool = True
+    lose: float = 0.0  # share of feedback that is never sent
+    duplicate: float = 0.0  # share of feedback that is sent twice
+    drift_at: int | None = None  # after these decisions of a city the truth is drawn anew
+    learn: bool = True  # send feedback at all
 
     def __post_init__(self) -> None:
         for name in ("lose", "duplicate"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidParameter(f"--{name} is a share between 0 and 1, not {getattr(self, name)}")
-        for name, value, least in (
+        for name, value, minimum in (
             ("--seed", self.seed, 0),
             ("--concurrency", self.concurrency, 1),
             ("--decisions", self.decisions, 1),
             ("--drift-at", self.drift_at, 0),
         ):
-            if value is not None and value < least:
-                raise InvalidParameter(f"{name} is {least} or more, not {value}")
-        if self.rates is not None and not all(0 < rate <= MOST_A_SECOND for rate in self.rates):
-            raise InvalidParameter(f"--rate is decisions a second, up to {MOST_A_SECOND:,}")
+            if value is not None and value < minimum:
+                raise InvalidParameter(f"{name} is {minimum} or more, not {value}")
+        if self.rates is not None and not all(0 < rate <= MAX_RATE for rate in self.rates):
+            raise InvalidParameter(f"--rate is decisions a second, above 0 and up to {MAX_RATE:,}")
         if self.seconds is not None and not 0 < self.seconds < inf:
-            raise InvalidParameter("--seconds is a number of seconds, 0 for no end")
+            raise InvalidParameter("--seconds is a positive number of seconds, or 0 for no end")

@@ -1,4 +1,4 @@
-"""Pictures of results. matplotlib is optional (`pricemesh[lab]`) and imported only here."""
+"""Plots of results, by matplotlib, which is imported only when a plot is drawn."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,29 +6,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pricemesh.errors import InvalidParameter, MissingExtra
+from pricemesh.errors import InvalidParameter
 from pricemesh.lab.simulate import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from pricemesh.lab.drive import Tally
     from pricemesh.lab.latency import Latencies
+    from pricemesh.lab.tally import Tally
 
-# Colours that stay apart for colour-blind readers; the line styles carry the difference in grey.
+# Colours that colour-blind readers can tell apart; line styles differ as well, for print in grey.
 COLOURS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#000000", "#CC79A7", "#56B4E9", "#7F7F7F")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (7, 3)))
 
 
 def check_plot(path: Path) -> None:
-    """Before a long run: that its picture can be drawn and kept."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-    except ImportError:
-        raise MissingExtra(
-            "plots need matplotlib: pip install 'pricemesh[lab]', or leave --plot out"
-        ) from None
+    """Raise InvalidParameter, before a long run, if its plot cannot be written to `path`."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     kinds = FigureCanvasAgg.get_supported_filetypes()
     if path.suffix.lstrip(".").lower() not in kinds:
         raise InvalidParameter(f"cannot draw {path}: its ending must be one of {', '.join(sorted(kinds))}")
@@ -36,16 +32,24 @@ def check_plot(path: Path) -> None:
         raise InvalidParameter(f"cannot draw {path}: there is no such folder")
 
 
-def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> None:
-    """R(t)/t for every policy with a band of two standard errors over seeds, labelled at its end."""
+def _figure(path: Path, title: str, *, height: float = 4.2) -> tuple["Figure", "Axes"]:
     check_plot(path)
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, height), layout="constrained")
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> None:
+    """R(t)/t for every policy with a band of two standard errors over seeds, labelled at its end."""
     from matplotlib.ticker import FormatStrFormatter
 
-    figure, axes = pyplot.subplots(figsize=(8, 4.8), layout="constrained")
+    figure, axes = _figure(path, title, height=4.8)
     ends: list[tuple[float, str, str]] = []
     for index, outcome in enumerate(outcomes):
         average = outcome.average
@@ -63,8 +67,6 @@ def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> 
     axes.yaxis.set_minor_formatter(FormatStrFormatter("%g"))
     axes.set_xlabel("round t")
     axes.set_ylabel("R(t)/t, network regret per round")
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(1, outcomes[0].regret.shape[1])
     label_ends(axes, ends, outcomes[0].regret.shape[1])
     seeds = outcomes[0].regret.shape[0]
@@ -78,18 +80,18 @@ def plot_average_regret(outcomes: Sequence[Outcome], path: Path, title: str) -> 
 def label_ends(
     axes: "Axes", ends: Sequence[tuple[float, str, str]], last: float, *, value: bool = True
 ) -> None:
-    """Name each line at its right end, with its last value, moved apart where two would overlap."""
+    """Label each line at its right end with its name and last value; labels that overlap move apart."""
     log = axes.get_yscale() == "log"
     low, high = (float(v) for v in (np.log10(axes.get_ylim()) if log else axes.get_ylim()))
     size = float(axes.xaxis.label.get_fontsize())
-    apart = 1.4 * size * axes.figure.dpi / 72.0 / axes.bbox.height * (high - low)
+    spacing = 1.4 * size * axes.figure.dpi / 72.0 / axes.bbox.height * (high - low)
     ascending = sorted(ends)
     at = [float(np.log10(max(end, 1e-12))) if log else end for end, *_ in ascending]
     for i in range(1, len(at)):
-        at[i] = max(at[i], at[i - 1] + apart)
+        at[i] = max(at[i], at[i - 1] + spacing)
     at[-1] = min(at[-1], high)
     for i in reversed(range(len(at) - 1)):
-        at[i] = min(at[i], at[i + 1] - apart)
+        at[i] = min(at[i], at[i + 1] - spacing)
     for (end, label, colour), place in zip(ascending, at, strict=True):
         axes.annotate(
             f"{label}  {end:.3g}" if value else label,
@@ -104,16 +106,10 @@ def label_ends(
 
 
 def plot_latency(curves: "Mapping[str, Latencies]", path: Path, title: str) -> None:
-    """Latency against the share of calls beyond it, each ten times rarer than the last: the tail is what
-    a caller remembers."""
-    check_plot(path)
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    """Latency by percentile, on a logarithmic scale of the share beyond it, which shows the tail."""
     from matplotlib.ticker import FormatStrFormatter
 
-    figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
+    figure, axes = _figure(path, f"{title}: latency by percentile")
     for index, (name, latencies) in enumerate(curves.items()):
         points = list(latencies.curve())
         axes.plot(
@@ -132,30 +128,22 @@ def plot_latency(curves: "Mapping[str, Latencies]", path: Path, title: str) -> N
     axes.set_xlim(1, max((latencies.count for latencies in curves.values()), default=10))
     axes.set_xlabel("share of calls answered within")
     axes.set_ylabel("milliseconds")
-    axes.set_title(f"{title}: latency by percentile", loc="left", fontsize=10)
     axes.grid(True, which="major", alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
     _save(figure, path)
 
 
 def plot_mesh_and_alone(mesh: "Sequence[Tally]", alone: "Sequence[Tally]", path: Path, title: str) -> None:
-    """Regret a decision so far, of cities that gossip and of the same cities alone."""
-    check_plot(path)
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
+    """Mean regret of a decision over time, of cities that gossip and of the same cities alone."""
+    figure, axes = _figure(path, title)
     for (name, tallies), colour, style in zip(
         {"together": mesh, "alone": alone}.items(), ("#009E73", "#D55E00"), ("-", "--"), strict=True
     ):
         for tally in tallies:
             track = [point for point in tally.track if point[1] >= 10]
             axes.plot(
-                [made for _, made, _ in track],
-                [regret / made for _, made, regret in track],
+                [decisions for _, decisions, _ in track],
+                [regret / decisions for _, decisions, regret in track],
                 color=colour,
                 linestyle=style,
                 alpha=0.35,
@@ -165,7 +153,10 @@ def plot_mesh_and_alone(mesh: "Sequence[Tally]", alone: "Sequence[Tally]", path:
         last = max((tally.decisions for tally in tallies), default=0)
         at = np.arange(10, min(tally.decisions for tally in tallies) + 1)
         curves = [
-            np.interp(at, [made for _, made, _ in tally.track], [regret for *_, regret in tally.track]) / at
+            np.interp(
+                at, [decisions for _, decisions, _ in tally.track], [regret for *_, regret in tally.track]
+            )
+            / at
             for tally in tallies
         ]
         axes.plot(at, np.mean(curves, axis=0), color=colour, linestyle=style, linewidth=2.4)
@@ -180,9 +171,7 @@ def plot_mesh_and_alone(mesh: "Sequence[Tally]", alone: "Sequence[Tally]", path:
         )
     axes.set_xlabel("decisions of a city")
     axes.set_ylabel("regret a decision, so far")
-    axes.set_title(title, loc="left", fontsize=10)
     axes.set_ylim(bottom=0)
-    axes.spines[["top", "right"]].set_visible(False)
     figure.text(0.01, -0.03, "A thin line is a city, a thick one the mean of all.", fontsize=8, color="#555")
     _save(figure, path)
 
@@ -193,6 +182,6 @@ def _save(figure: "Figure", path: Path) -> None:
     try:
         figure.savefig(path, dpi=150, bbox_inches="tight")
     except OSError as fault:
-        raise InvalidParameter(f"cannot draw {path}: {fault.strerror}") from None
+        raise InvalidParameter(f"cannot write the plot {path}: {fault.strerror}") from None
     finally:
         pyplot.close(figure)

@@ -1,4 +1,4 @@
-"""Policies against one another in the same world: what `pricemesh simulate` runs and reports."""
+"""Policies compared in the same world: what `pricemesh simulate` runs and reports."""
 
 import csv
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 from pricemesh.core.arrays import Array
 from pricemesh.core.policies import Policy, make_policy, parameters
 from pricemesh.errors import InvalidParameter
-from pricemesh.lab.mesh import PLAINLY, Conduct, Mesh, Row, rows
+from pricemesh.lab.mesh import DEFAULT_CONDUCT, Conduct, Mesh, Row, rows
 from pricemesh.lab.worlds import World
 
 
@@ -25,7 +25,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one policy fared: network regret by seed and round, and what it cost."""
+    """The result of one policy: network regret by seed and round, and its cost."""
 
     label: str
     regret: Array  # (S, T), summed over cities in each round
@@ -66,35 +66,35 @@ def standard_error(per_seed: Array) -> float:
 
 
 def entries(specs: Sequence[str], settings: Sequence[str]) -> list[Entry]:
-    """Policies from what a user wrote.
+    """Policies from the command line.
 
-    A spec is `NAME` or `NAME:KEY=VALUE,...`. A setting `KEY=VALUE` goes to every policy that has KEY
-    and must fit at least one; `NAME.KEY=VALUE` goes to that one. The spec's own values win.
+    A spec is `NAME` or `NAME:KEY=VALUE,...`. A setting `KEY=VALUE` applies to every policy that has KEY, of
+    which there must be one; `NAME.KEY=VALUE` applies to that policy. The values of a spec win.
     """
-    asked = [_spec(spec) for spec in specs]
-    common: list[dict[str, str]] = [{} for _ in asked]
+    policies = [_spec(spec) for spec in specs]
+    common: list[dict[str, str]] = [{} for _ in policies]
     for setting in settings:
         target, value = _assignment(setting)
         owner, _, key = target.rpartition(".")
         fitting = [
             index
-            for index, (name, _) in enumerate(asked)
+            for index, (name, _) in enumerate(policies)
             if (not owner or owner == name) and key in parameters(name)
         ]
         if not fitting:
-            known = "; ".join(f"{name}: {', '.join(parameters(name))}" for name, _ in asked)
-            raise InvalidParameter(f"no policy asked for has {target!r}. They have {known}")
+            available = "; ".join(f"{name}: {', '.join(parameters(name))}" for name, _ in policies)
+            raise InvalidParameter(f"no policy asked for has {target!r}. They have {available}")
         for index in fitting:
             common[index][key] = value
     return [
         Entry(spec, make_policy(name, **{**general, **own}))
-        for spec, (name, own), general in zip(specs, asked, common, strict=True)
+        for spec, (name, own), general in zip(specs, policies, common, strict=True)
     ]
 
 
 def _spec(spec: str) -> tuple[str, dict[str, str]]:
     name, _, own = spec.partition(":")
-    parameters(name)  # an unknown name is said before an unknown parameter
+    parameters(name)  # refuses an unknown name before any unknown parameter
     return name, dict(_assignment(part) for part in own.split(",") if part)
 
 
@@ -117,7 +117,7 @@ class RowWriter:
 
 
 def check_run(world: World, seeds: Sequence[int], rounds: int, conduct: Conduct) -> None:
-    """Refuse what cannot be run, before anything is written."""
+    """Raise InvalidParameter for a run that is not possible, before anything is written."""
     if rounds < 1 or not seeds or min(seeds) < 0:
         raise InvalidParameter("a run has at least one round and one seed, and no seed below zero")
     conduct.sizes(world)
@@ -128,12 +128,12 @@ def simulate(
     entry: Entry,
     seeds: Sequence[int],
     rounds: int,
-    conduct: Conduct = PLAINLY,
+    conduct: Conduct = DEFAULT_CONDUCT,
     *,
-    tick: Callable[[], None] = lambda: None,
+    on_round: Callable[[], None] = lambda: None,
     writer: RowWriter | None = None,
 ) -> Outcome:
-    """Play all rounds; `tick` is called after each, `writer` gets every row."""
+    """Play all rounds. `on_round` is called after each round; `writer` gets every row."""
     check_run(world, seeds, rounds, conduct)
     mesh = Mesh(world, entry.policy, seeds, conduct)
     regret, radius = np.empty((2, len(seeds), rounds))
@@ -143,6 +143,6 @@ def simulate(
         radius[:, step.round - 1] = step.radius.mean(axis=1)
         if writer:
             writer.write(entry.label, list(rows(step, seeds)))
-        tick()
+        on_round()
     seconds = perf_counter() - started
     return Outcome(entry.label, regret, radius, world.cities, mesh.bytes_per_tick, seconds)

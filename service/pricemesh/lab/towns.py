@@ -1,4 +1,4 @@
-"""Live cities as the driver finds them, and the world in which they can sell."""
+"""Live cities as they describe themselves, and the world that fits their arms and features."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from pricemesh.lab.worlds import Linear, World
 
 @dataclass(frozen=True)
 class Town:
-    """A city as it describes itself."""
+    """A city as its /state describes it."""
 
     url: str
     name: str
@@ -30,7 +30,7 @@ class Town:
 
 
 async def survey(callers: Sequence[Caller]) -> list[Town]:
-    """What each city has: arms and features, from its /state."""
+    """The arms and features of each city, from its /state."""
     towns = []
     for caller in callers:
         try:
@@ -47,17 +47,21 @@ async def survey(callers: Sequence[Caller]) -> list[Town]:
                 caller.url, state["city"], prices, tuple(features["shared"]), tuple(features["local"])
             )
         except (ValueError, KeyError, TypeError):
-            raise CallFailed(f"{caller.url} answers, but is no city of pricemesh") from None
+            raise CallFailed(
+                f"{caller.url}/state is not that of a city of pricemesh: check the address"
+            ) from None
         towns.append(town)
     return towns
 
 
 def world_for(towns: Sequence[Town], name: str, heterogeneity: float = 0.0) -> World:
-    """The world in which these cities can sell."""
+    """The world that fits these cities. Raises InvalidParameter if none does."""
     first = towns[0]
     for town in towns:
         if town.prices != first.prices or town.shared != first.shared:
-            raise InvalidParameter(f"{town.name} and {first.name} differ in prices or shared features")
+            raise InvalidParameter(
+                f"{town.name} and {first.name} differ in prices or shared features: drive them apart"
+            )
     if name == "market":
         return _market(towns, heterogeneity)
     items = [(town, item) for town in towns for item in (*town.shared, *town.local)]
@@ -90,11 +94,11 @@ def _market(towns: Sequence[Town], heterogeneity: float) -> Market:
     )
     shared, local = world.feature_names
     for town in towns:
-        has = tuple(item["name"] for item in town.shared), tuple(item["name"] for item in town.local)
-        if has != (shared, local) or town.prices != world.prices:
+        names = tuple(item["name"] for item in town.shared), tuple(item["name"] for item in town.local)
+        if names != (shared, local) or town.prices != world.prices:
             raise InvalidParameter(
                 f"the market world has the features {', '.join(shared + local)} and the prices "
-                f"{list(world.prices)}; {town.name} has {', '.join(has[0] + has[1])} and "
+                f"{list(world.prices)}; {town.name} has {', '.join(names[0] + names[1])} and "
                 f"{list(town.prices)}. deploy/city.toml is a city of that world; try --world linear"
             )
     return world

@@ -1,4 +1,4 @@
-"""What a drive knows of the truth, told to the cities it drives for their page to show."""
+"""Reports the true regret of a drive to its cities, which show it on their page."""
 
 import asyncio
 import json
@@ -7,26 +7,27 @@ from typing import Any
 
 from pricemesh.errors import InvalidParameter
 from pricemesh.lab.caller import CallFailed
-from pricemesh.lab.drive import Drive, Tally
+from pricemesh.lab.drive import Drive
+from pricemesh.lab.tally import Tally
 
-EVERY_SECONDS = 1.0
+INTERVAL_SECONDS = 1.0
 
 
 async def report(together: Drive, alone: Drive | None = None) -> None:
-    """Once a second until cancelled; a city that does not hear it goes without."""
+    """Report once a second until cancelled. A city that does not answer is skipped."""
     while True:
-        told = json.dumps({"cities": _cities(together, alone)}).encode()
+        body = json.dumps({"cities": _cities(together, alone)}).encode()
         for caller in together.callers:
             with suppress(CallFailed):
-                await caller.call("POST", "/lab/truth", told)
-        await asyncio.sleep(EVERY_SECONDS)
+                await caller.call("POST", "/lab/truth", body)
+        await asyncio.sleep(INTERVAL_SECONDS)
 
 
-async def check_taken(together: Drive) -> None:
-    """InvalidParameter where a city takes no truth."""
-    told = json.dumps({"cities": _cities(together, None)}).encode()
+async def check_accepted(together: Drive) -> None:
+    """Raise InvalidParameter if a city refuses the report."""
+    body = json.dumps({"cities": _cities(together, None)}).encode()
     for caller in together.callers:
-        status, answer = await caller.call("POST", "/lab/truth", told)
+        status, answer = await caller.call("POST", "/lab/truth", body)
         if status != 200:
             raise InvalidParameter(f"--truth: {caller.url} answers {status}: {json.loads(answer)['detail']}")
 

@@ -1,6 +1,6 @@
 """Synthetic truth: parameters, contexts, noise and the best arm, for many cities and seeds at once.
 
-A world is its parameters; `Instance` plays it. What a seed draws depends on that seed alone, never on
+A world is a set of parameters; an `Instance` plays it. The draws of a seed depend on that seed alone, not on
 the policy, the other seeds or the number of rounds, so all policies meet the same luck.
 """
 
@@ -16,19 +16,19 @@ from pricemesh.core.arrays import Array, Ints, not_negative
 from pricemesh.errors import InvalidParameter
 
 BLOCK = 64  # rounds drawn from the generators at once
-DRIFTED = 1_000_003  # from a seed to that of its world after a drift
+DRIFT_OFFSET = 1_000_003  # added to a seed for its world after a drift
 
 
 class Round(NamedTuple):
-    """What the cities face, S seeds by N cities."""
+    """Contexts and rewards of one round, S seeds by N cities."""
 
     context: Array  # (S, N, c + s), zero where a city has fewer local features than others
     expected: Array  # (S, N, K), the mean reward of every arm
-    luck: Array  # (S, N), what makes a reward differ from its mean
+    luck: Array  # (S, N), the draw that turns a mean into a reward
 
 
 class Instance(Protocol):
-    """A world with its truth drawn, for a list of seeds."""
+    """A world and its truth for a list of seeds."""
 
     def rounds(self) -> Iterator[Round]:
         """Without end."""
@@ -37,7 +37,7 @@ class Instance(Protocol):
         """The mean reward of every arm (S, N, K) for the contexts x (S, N, d)."""
 
     def reward(self, now: Round, arm: Ints) -> Array:
-        """What the chosen arms (S, N) bring."""
+        """The rewards of the chosen arms (S, N)."""
 
 
 class World(Protocol):
@@ -54,7 +54,7 @@ class World(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Linear:
-    """The paper's world: theta_c common to all cities up to `heterogeneity`, theta_s each city's own;
+    """The paper's world: theta_c is common to all cities up to `heterogeneity`, theta_s belongs to one city;
     entries N(0, 1/(c+s)); a context is N(mean, I) divided by max(1, its length); noise N(0, sigma^2).
 
     `gap` scales the arms' deviations from their mean, `outliers` is the probability that a context is
@@ -150,11 +150,11 @@ class LinearInstance:
         return means
 
     def _contexts(self, rng: Generator, shape: tuple[int, int]) -> Array:
-        drawn = rng.standard_normal((*shape, self._has.shape[1]))
+        x = rng.standard_normal((*shape, self._has.shape[1]))
         if common := self._world.correlation:
-            drawn *= np.sqrt(1.0 - common)
-            drawn += np.sqrt(common) * rng.standard_normal((*shape, 1))
-        x = (np.array(self._world.means)[:, None] + drawn) * self._has
+            x *= np.sqrt(1.0 - common)
+            x += np.sqrt(common) * rng.standard_normal((*shape, 1))
+        x = (np.array(self._world.means)[:, None] + x) * self._has
         if self._world.positive:
             x = np.abs(x)
         x /= np.maximum(1.0, np.sqrt(np.vecdot(x, x)))[..., None]
@@ -167,11 +167,11 @@ class LinearInstance:
 def play_out(
     world: World, seeds: Sequence[int], drift_at: int | None = None
 ) -> Iterator[tuple[Round, Instance]]:
-    """Rounds without end, each with the instance it is of; after `drift_at` rounds the world is another."""
+    """Rounds without end, each with its instance. After `drift_at` rounds the truth is drawn anew."""
     first = world.instance(seeds)
     for now in islice(first.rounds(), drift_at):
         yield now, first
-    second = world.instance([seed + DRIFTED for seed in seeds])
+    second = world.instance([seed + DRIFT_OFFSET for seed in seeds])
     for now in second.rounds():
         yield now, second
 

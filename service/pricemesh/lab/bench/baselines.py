@@ -1,7 +1,8 @@
-"""What a city is measured against over HTTP: applications that do less, or the same by other means.
+"""The applications that a city is measured against over HTTP.
 
-`bare` is the server's own limit; `empty` has a city's models and does nothing; the others wrap a library and
-keep nothing. Each runs under uvicorn: `python -m pricemesh.lab.bench.baselines NAME PORT`.
+`bare` shows the limit of the HTTP server; `empty` has the models of a city and does nothing; the others
+wrap a library and store nothing. Each runs under uvicorn: `python -m pricemesh.lab.bench.baselines NAME
+PORT`.
 """
 
 import sys
@@ -22,7 +23,7 @@ _HEADERS = [(b"content-length", b"2")]
 
 
 async def bare(scope: Any, receive: Any, send: Any) -> None:
-    """Two bytes, whatever is asked."""
+    """Answers every request with two bytes."""
     del scope, receive
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
     await send({"type": "http.response.body", "body": b"{}"})
@@ -97,21 +98,21 @@ class VowpalWabbit:
 LIBRARIES: dict[str, Callable[[], Library]] = {"mabwiser": MabWiser, "vowpalwabbit": VowpalWabbit}
 
 
-def wrapped(library: str) -> FastAPI:
-    """A library behind the same models: decisions are remembered in memory, for their feedback."""
-    app, made, numbers = FastAPI(), LIBRARIES[library](), count()
-    decided: dict[str, tuple[Array, int]] = {}
+def library_app(library: str) -> FastAPI:
+    """A library behind the same models. Decisions are held in memory until their feedback."""
+    app, learner, numbers = FastAPI(), LIBRARIES[library](), count()
+    decisions: dict[str, tuple[Array, int]] = {}
 
     @app.post("/price")
     async def price(request: schemas.PriceRequest) -> schemas.Decision:
         x = np.array([*request.shared.values(), *request.local.values()])
-        id_, arm = request.decision_id or f"{next(numbers):x}", made.decide(x)
-        decided[id_] = (x, arm)
+        id_, arm = request.decision_id or f"{next(numbers):x}", learner.decide(x)
+        decisions[id_] = (x, arm)
         return _decision(id_, arm)
 
     @app.post("/feedback")
     async def feedback(request: schemas.FeedbackRequest) -> schemas.FeedbackReceipt:
-        made.learn(*decided[request.decision_id], request.reward)
+        learner.learn(*decisions[request.decision_id], request.reward)
         return schemas.FeedbackReceipt(
             decision_id=request.decision_id, reward=request.reward, learned=True, version=1
         )
@@ -121,7 +122,7 @@ def wrapped(library: str) -> FastAPI:
 
 def main(name: str, port: int) -> None:
     apps: dict[str, Callable[[], Any]] = {"bare": lambda: bare, "empty": empty}
-    apps |= {library: partial(wrapped, library) for library in LIBRARIES}
+    apps |= {library: partial(library_app, library) for library in LIBRARIES}
     uvicorn.run(apps[name](), port=port, access_log=False, log_level="warning", lifespan="off")
 
 

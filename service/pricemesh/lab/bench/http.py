@@ -1,8 +1,8 @@
-"""What a price costs over HTTP: a city on SQLite and on Postgres, beside an empty FastAPI endpoint with the
-same models and a bare ASGI application. The server has one core and wrk another, in turn.
+"""What a price costs over HTTP: a city on SQLite, on Postgres and without its fast path, beside an empty
+FastAPI endpoint with the same models and a bare ASGI application. All run in turn, the server on one core,
+wrk on another.
 """
 
-import random
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,34 +10,39 @@ from pathlib import Path
 from statistics import median
 
 from pricemesh.errors import MissingExtra
+from pricemesh.lab.bench.calls import BATCH, batch_requests, feedback_requests, price_requests
 from pricemesh.lab.bench.latency import half_load
 from pricemesh.lab.bench.load import (
     CONNECTIONS,
     Load,
     Requests,
     Server,
-    baseline,
-    city,
+    apply_load,
+    baseline_command,
+    city_command,
     city_environment,
-    context,
     cores,
-    fresh_ids,
-    loaded,
-    need_wrk,
-    requests,
-    served,
+    require_wrk,
+    serve,
 )
 from pricemesh.lab.bench.postgres import Postgres
-from pricemesh.lab.bench.ratios import Say, Suite, per_second, ratio
+from pricemesh.lab.bench.ratios import Ratio, Say, Suite, microseconds, per_second, ratio
 from pricemesh.store.database import migrate
 
-BATCH = 100
+BARE, EMPTY, SQLITE, ASGI, POSTGRES = "bare", "empty", "SQLite", "ASGI", "Postgres"
+FAST_PATH = "PRICEMESH_SERVER_FAST_PATH"
+LABELS = {
+    "price": "/price",
+    "feedback": "/feedback",
+    "mixed": "/price and /feedback in turn",
+    "batch": f"/price/batch of {BATCH}, decisions",
+}
 
-Loads = dict[str, list[Load]]
+Loads = dict[tuple[str, str], list[Load]]  # by server and call, one a repetition
 
 
 def http(*, quick: bool, say: Say) -> Suite:
-    need_wrk()
+    require_wrk()
     suite = Suite("http", f"Over HTTP: K=10 c=s=10, {CONNECTIONS} connections, rates unless said otherwise")
     if cores().server is None:
         suite.notes.append("server and load share a core here: the figures say little")
@@ -45,22 +50,23 @@ def http(*, quick: bool, say: Say) -> Suite:
     repetitions, seconds = (2, 1.0) if quick else (5, 2.0)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pricemesh-bench-")))
-        servers = {name: stack.enter_context(served(baseline(name), folder)) for name in ("bare", "empty")}
-        sqlite = city_environment(f"sqlite:///{folder}/sqlite.db")
-        servers["SQLite"] = stack.enter_context(served(city(), folder, sqlite))
+        servers = {name: stack.enter_context(serve(baseline_command(name), folder)) for name in (BARE, EMPTY)}
+        for name, fast_path in ((SQLITE, "true"), (ASGI, "false")):
+            environment = city_environment(f"sqlite:///{folder}/{name}.db") | {FAST_PATH: fast_path}
+            servers[name] = stack.enter_context(serve(city_command(), folder, environment))
         try:
             url = stack.enter_context(postgres_database())
-            servers["Postgres"] = stack.enter_context(served(city(), folder, city_environment(url)))
+            servers[POSTGRES] = stack.enter_context(serve(city_command(), folder, city_environment(url)))
         except MissingExtra as fault:
             suite.notes.append(f"Postgres left out: {fault}")
-        _say(suite, _measure(servers, folder, repetitions, seconds, say))
-    suite.ratios += latency
+        loads = _measure(servers, folder, repetitions, seconds, say)
+    suite.ratios += [*_rate_ratios(loads), fast_path_against_asgi(loads), *latency]
     return suite
 
 
 @contextmanager
 def postgres_database() -> Iterator[str]:
-    """An empty database, schema in place, of a server that has the load's core: databases live elsewhere."""
+    """An empty database with its schema, on the load's core: in production a database runs elsewhere, too."""
     server = Postgres(cores().load)
     try:
         url = server.new_database("bench")
@@ -71,74 +77,69 @@ def postgres_database() -> Iterator[str]:
 
 
 def _measure(servers: dict[str, Server], folder: Path, repetitions: int, seconds: float, say: Say) -> Loads:
-    rng = random.Random(0)
-    prices = requests(folder, "price", [("/price", context(rng)) for _ in range(500)])
-    bodies = [{"requests": [context(rng) for _ in range(BATCH)]} for _ in range(20)]
-    batches = requests(folder, "batch", [("/price/batch", body) for body in bodies])
+    prices, batches = price_requests(folder), batch_requests(folder)
+    durable = [name for name in (SQLITE, POSTGRES) if name in servers]
     loads: Loads = {}
 
-    def measure(name: str, call: str, sent: Requests) -> None:
-        loads.setdefault(f"{name} {call}", []).append(loaded(servers[name], sent, seconds))
+    def measure(name: str, call: str, requests: Requests) -> None:
+        loads.setdefault((name, call), []).append(apply_load(servers[name], requests, seconds))
 
     for repetition in range(repetitions + 1):
         say(f"rates, {repetition} of {repetitions}" if repetition else "warming up")
-        answers = {
-            name: _answers(servers[name], folder, name, seconds) for name in servers if name[0].isupper()
-        }
-        if repetition == 0:  # what is measured next is warm
-            for name in servers:
-                loaded(servers[name], prices, 1)
+        answers = {name: feedback_requests(servers[name], folder, name, seconds) for name in durable}
+        if repetition == 0:
+            for server in servers.values():
+                apply_load(server, prices, 1)
             continue
         for name in servers:
             measure(name, "price", prices)
-        measure("empty", "feedback", answers["SQLite"][0])
-        for name, (feedback, mixed) in answers.items():
-            measure(name, "feedback", feedback)
-            measure(name, "mixed", mixed)
+        measure(EMPTY, "feedback", answers[SQLITE].feedback)
+        for name in durable:
+            measure(name, "feedback", answers[name].feedback)
+            measure(name, "mixed", answers[name].mixed)
             measure(name, "batch", batches)
     return loads
 
 
-def _answers(server: Server, folder: Path, name: str, seconds: float) -> tuple[Requests, Requests]:
-    """Feedback for decisions nobody has answered, enough for so long; and prices with feedback between."""
-    rng = random.Random(1)
-    told = [
-        ("/feedback", {"decision_id": id_, "reward": rng.random()})
-        for id_ in fresh_ids(server.http, rng, round(30_000 * seconds))
-    ]
-    half = len(told) // 3
-    mixed = [call for one in told[:half] for call in (("/price", context(rng)), one)]
-    return requests(folder, f"{name}-feedback", told[half:]), requests(folder, f"{name}-mixed", mixed)
-
-
-def _say(suite: Suite, loads: Loads) -> None:
+def _rate_ratios(loads: Loads) -> list[Ratio]:
     rates = {
-        name: [load.per_second * (BATCH if name.endswith("batch") else 1) for load in several]
-        for name, several in loads.items()
+        (name, call): [load.per_second * (BATCH if call == "batch" else 1) for load in repetitions]
+        for (name, call), repetitions in loads.items()
     }
-    called = {
-        "price": "/price",
-        "feedback": "/feedback",
-        "mixed": "/price and /feedback in turn",
-        "batch": f"/price/batch of {BATCH}, decisions",
-    }
+    ratios: list[Ratio] = []
 
-    def say(name: str, against: str, other: str, wanted: str = "") -> None:
-        where, call = name.split()
-        cpu = median(load.cpu_seconds for load in loads[name]) * 1e6
-        said = f"{per_second(rates[name])}, {cpu:,.0f} µs of CPU a call"
-        what = f"{called[call]}, {where}"
-        suite.ratios.append(ratio(what, rates[name], against, rates[other], measured=said, wanted=wanted))
+    def add(name: str, call: str, against: str, other: tuple[str, str], target: str = "") -> None:
+        ours = rates[name, call]
+        cpu = median(load.cpu_seconds for load in loads[name, call]) * 1e6
+        figure = f"{per_second(ours)}, {cpu:,.0f} µs of CPU a call"
+        label = f"{LABELS[call]}, {name}"
+        ratios.append(ratio(label, ours, against, rates[other], figure=figure, target=target))
 
-    say("SQLite price", "an empty FastAPI endpoint", "empty price", "≥ 1.3")
-    say("SQLite price", "a bare ASGI application", "bare price", "≥ 0.35")
-    say("SQLite feedback", "an empty FastAPI endpoint", "empty feedback", "≥ 1.0")
-    say("SQLite mixed", "an empty FastAPI endpoint", "empty price")
-    say("SQLite batch", "an empty FastAPI endpoint", "empty price", "≥ 20")
-    say("SQLite batch", "/price", "SQLite price")
-    if "Postgres price" in rates:
-        for call in ("price", "feedback", "mixed", "batch"):
-            wanted = "≥ 0.7" if call in ("price", "feedback") else ""
-            say(f"Postgres {call}", "the same on SQLite", f"SQLite {call}", wanted)
-        say("Postgres price", "an empty FastAPI endpoint", "empty price")
-        say("Postgres feedback", "an empty FastAPI endpoint", "empty feedback")
+    endpoint, price = "an empty FastAPI endpoint", (EMPTY, "price")
+    add(SQLITE, "price", endpoint, price, "≥ 1.3")
+    add(SQLITE, "price", "a bare ASGI application", (BARE, "price"), "≥ 0.35")
+    add(SQLITE, "feedback", endpoint, (EMPTY, "feedback"), "≥ 1.0")
+    add(SQLITE, "mixed", endpoint, price)
+    add(SQLITE, "batch", endpoint, price, "≥ 20")
+    add(SQLITE, "batch", "/price", (SQLITE, "price"))
+    if (POSTGRES, "price") in rates:
+        for call in LABELS:
+            target = "≥ 0.7" if call in ("price", "feedback") else ""
+            add(POSTGRES, call, "the same on SQLite", (SQLITE, call), target)
+        add(POSTGRES, "price", endpoint, price)
+        add(POSTGRES, "feedback", endpoint, (EMPTY, "feedback"))
+    return ratios
+
+
+def fast_path_against_asgi(loads: Loads) -> Ratio:
+    """CPU of a /price by ASGI over CPU of one by the fast path: above 1 the fast path is the cheaper."""
+    asgi, fast = ([load.cpu_seconds for load in loads[name, "price"]] for name in (ASGI, SQLITE))
+    figure = f"{microseconds(asgi)} by ASGI, {microseconds(fast)} by the fast path"
+    return ratio(
+        "fast path against ASGI: CPU of a /price by ASGI",
+        asgi,
+        "by the fast path",
+        fast,
+        figure=figure,
+        target="≥ 1.25",
+    )

@@ -1,5 +1,5 @@
-"""The stations of a price and of feedback once more, in instructions that callgrind counts: the same on a
-busy machine as on a quiet one. What the kernel does is not counted.
+"""The stations of a price and of a feedback, measured in instructions by callgrind: the figures do not
+depend on the load of the machine. The kernel's instructions are not counted.
 
 `python -m pricemesh.lab.bench.instructions FOLDER ROUNDS` is what runs under callgrind.
 """
@@ -17,11 +17,11 @@ from pathlib import Path
 from pricemesh.errors import MissingExtra
 from pricemesh.lab.bench.load import LoadFailed
 from pricemesh.lab.bench.ratios import Say, Suite, ratio
-from pricemesh.lab.bench.stations import GROUP, Station, opened, stations_of, taken_apart
+from pricemesh.lab.bench.stations import GROUP, Station, open_city, split_costs, stations_of
 
-WARMING = 2  # dumps that nobody reads: the first take longer
-LEAST_SHARE = 0.01  # of a library that is named
-NOTHING = "nothing"  # what asking for the counts costs itself
+WARM_UP_DUMPS = 2  # not read: the first dumps cost more
+MIN_SHARE = 0.01  # of all instructions: a library below it is not listed
+NOTHING = "nothing"  # an empty station: the cost of a dump itself
 LIBRARIES = {
     "libsqlite3": "SQLite",
     "_sqlite3": "SQLite's driver",
@@ -46,42 +46,42 @@ def instructions(*, quick: bool, say: Say) -> Suite:
     rounds = 5 if quick else 20
     say("a city under callgrind, which takes a minute")
     with tempfile.TemporaryDirectory(prefix="pricemesh-bench-") as folder:
-        counted = _counted(Path(folder), rounds)
-    nothing = counted.pop((NOTHING, NOTHING))
+        counts = _count_instructions(Path(folder), rounds)
+    nothing = counts.pop((NOTHING, NOTHING))
     for call in ("/price", "/feedback"):
-        stations = {name: one - nothing for (of, name), one in counted.items() if of == call}
+        stations = {name: one - nothing for (of, name), one in counts.items() if of == call}
         calls = rounds * GROUP
         by_library = {
-            library: taken_apart(call, {name: [one[library] / calls] for name, one in stations.items()})
+            library: split_costs(call, {name: [one[library] / calls] for name, one in stations.items()})
             for library in sorted({library for one in stations.values() for library in one})
         }
-        _say(suite, call, by_library)
+        _add_ratios(suite, call, by_library)
     return suite
 
 
-def _say(suite: Suite, call: str, by_library: dict[str, dict[str, Sequence[float]]]) -> None:
+def _add_ratios(suite: Suite, call: str, by_library: dict[str, dict[str, Sequence[float]]]) -> None:
     libraries = {name: sum(one[0] for one in stations.values()) for name, stations in by_library.items()}
     stations = next(iter(by_library.values()))
     by_station = {name: sum(one[name][0] for one in by_library.values()) for name in stations}
     total = sum(by_station.values())
 
-    def say(what: str, count: float) -> None:
-        said = f"{count:,.0f} instructions"
-        suite.ratios.append(ratio(f"{call}: {what}", [count], "all stations", [total], measured=said))
+    def add(what: str, count: float) -> None:
+        figure = f"{count:,.0f} instructions"
+        suite.ratios.append(ratio(f"{call}: {what}", [count], "all stations", [total], figure=figure))
 
     for name, count in by_station.items():
-        say(name, count)
+        add(name, count)
     for name, count in sorted(libraries.items(), key=lambda pair: -pair[1]):
-        if count > LEAST_SHARE * total:
-            say(f"in {name}", count)
+        if count > MIN_SHARE * total:
+            add(f"in {name}", count)
 
 
-def _counted(folder: Path, rounds: int) -> dict[tuple[str, str], Counts]:
-    """By call and station."""
+def _count_instructions(folder: Path, rounds: int) -> dict[tuple[str, str], Counts]:
+    """Instructions by library, for each call and station."""
     out = folder / "count"
-    words = [sys.executable, "-m", "pricemesh.lab.bench.instructions", str(folder), str(rounds)]
+    command = [sys.executable, "-m", "pricemesh.lab.bench.instructions", str(folder), str(rounds)]
     run = subprocess.run(
-        ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", *words],
+        ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", *command],
         capture_output=True,
         text=True,
         check=False,
@@ -91,23 +91,23 @@ def _counted(folder: Path, rounds: int) -> dict[tuple[str, str], Counts]:
     if run.returncode or not stations:
         raise LoadFailed(f"callgrind: {run.stderr[-2000:]}")
     return {
-        (call, name): self_costs((folder / f"count.{WARMING + 2 * number}").read_text())
+        (call, name): self_costs((folder / f"count.{WARM_UP_DUMPS + 2 * number}").read_text())
         for number, (call, name) in enumerate(stations, 1)
     }
 
 
 def self_costs(dump: str) -> Counts:
-    """Instructions of each library itself, from a dump of callgrind's. Costs of calls come on the line after
-    `calls=` and are counted where they arise."""
+    """Instructions that each library executed itself, from a dump of callgrind. The line after `calls=` is
+    the cost of the callee, which the dump lists under the callee as well, so it is skipped."""
     names: dict[str, str] = {}
     counts: Counts = Counter()
     library, after_call = "", False
     for line in dump.splitlines():
-        if found := re.match(r"(c?)ob=\((\d+)\)(?: (.*))?", line):
-            called, number, path = found.groups()
+        if match := re.match(r"(c?)ob=\((\d+)\)(?: (.*))?", line):
+            is_callee, number, path = match.groups()
             if path is not None:
                 names[number] = _library(path)
-            if not called:
+            if not is_callee:
                 library = names[number]
         elif line.startswith("calls="):
             after_call = True
@@ -126,10 +126,10 @@ def _library(path: str) -> str:
 
 
 def main(folder: Path, rounds: int) -> None:
-    with opened(folder) as gate:
+    with open_city(folder) as city:
         nothing: dict[str, Station] = {NOTHING: lambda: None}
-        everything = {NOTHING: nothing, **stations_of(gate)}
-        for _ in range(WARMING):
+        everything = {NOTHING: nothing, **stations_of(city)}
+        for _ in range(WARM_UP_DUMPS):
             dump_counts()
         for call, stations in everything.items():
             for name, run in stations.items():
@@ -142,7 +142,7 @@ def main(folder: Path, rounds: int) -> None:
 
 
 def dump_counts() -> None:
-    """Into the next file, and begin again from zero."""
+    """Write the counts to the next file and reset them."""
     subprocess.run(["callgrind_control", "--dump", str(os.getpid())], capture_output=True, check=True)
 
 

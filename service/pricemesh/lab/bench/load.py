@@ -1,4 +1,4 @@
-"""Servers on one core and the load on another: processes to measure, and wrk to measure them with."""
+"""Server processes on one core, and wrk on another core to load them. Knows nothing of ratios and tables."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class LoadFailed(PricemeshError):
 
 
 class Cores(NamedTuple):
-    """Which core each side is held to; None where the machine has only one, or cannot."""
+    """The core of each side; None where the machine has one core only or cannot pin a process."""
 
     server: int | None
     load: int | None
@@ -38,21 +38,21 @@ class Cores(NamedTuple):
 def cores() -> Cores:
     if not hasattr(os, "sched_getaffinity"):
         return Cores(None, None)
-    there = sorted(os.sched_getaffinity(0))
-    return Cores(there[0], there[1]) if len(there) > 1 else Cores(None, None)
+    available = sorted(os.sched_getaffinity(0))
+    return Cores(available[0], available[1]) if len(available) > 1 else Cores(None, None)
 
 
-def pinned(words: Sequence[str], core: int | None) -> list[str]:
-    """A command that holds itself to a core, and with it everything it starts."""
+def on_core(command: Sequence[str], core: int | None) -> list[str]:
+    """The command, pinned to a core together with every process it starts."""
     if core is None:
-        return list(words)
-    hold = f"import os, sys; os.sched_setaffinity(0, {{{core}}}); os.execvp(sys.argv[1], sys.argv[1:])"
-    return [sys.executable, "-c", hold, *words]
+        return list(command)
+    pin = f"import os, sys; os.sched_setaffinity(0, {{{core}}}); os.execvp(sys.argv[1], sys.argv[1:])"
+    return [sys.executable, "-c", pin, *command]
 
 
 @dataclass(frozen=True)
 class Server:
-    """A process that listens, and what it has used."""
+    """A process that listens, with the CPU time and the memory it has used."""
 
     http: httpx.Client
     port: int
@@ -69,14 +69,15 @@ class Server:
 
 
 @contextmanager
-def served(words: Sequence[str], folder: Path, env: dict[str, str] | None = None) -> Iterator[Server]:
-    """Run a command that takes a port as its last word, on the servers' core, until the block ends."""
+def serve(command: Sequence[str], folder: Path, env: dict[str, str] | None = None) -> Iterator[Server]:
+    """Run a command that takes a port as its last argument, on the servers' core, until the block ends. Its
+    output goes to a file in `folder`."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     log = folder / f"log{port}.txt"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            pinned([*words, str(port)], cores().server),
+            on_core([*command, str(port)], cores().server),
             env={**os.environ, **(env or {})},
             cwd=folder,
             stderr=out,
@@ -91,7 +92,7 @@ def served(words: Sequence[str], folder: Path, env: dict[str, str] | None = None
                     break
                 except httpx.TransportError:
                     if time.monotonic() > deadline or process.poll() is not None:
-                        raise LoadFailed(f"{words} did not start:\n{log.read_text()[-2000:]}") from None
+                        raise LoadFailed(f"{command} did not start:\n{log.read_text()[-2000:]}") from None
                     time.sleep(0.02)
             yield Server(http, port, process.pid)
     finally:
@@ -99,12 +100,13 @@ def served(words: Sequence[str], folder: Path, env: dict[str, str] | None = None
         process.wait(timeout=30)
 
 
-def baseline(name: str) -> list[str]:
+def baseline_command(name: str) -> list[str]:
     return [sys.executable, "-m", "pricemesh.lab.bench.baselines", name]
 
 
-def city() -> list[str]:
-    return [sys.executable, "-m", "pricemesh", "serve", "--log-level", "warning", "--port"]
+def city_command(*options: str, python: str | Path = sys.executable, module: str = "pricemesh") -> list[str]:
+    """`pricemesh serve` with the defaults of a user, unless there are options."""
+    return [str(python), "-m", module, "serve", *options, "--port"]
 
 
 def city_environment(database_url: str, name: str = "bench") -> dict[str, str]:
@@ -117,7 +119,7 @@ def city_environment(database_url: str, name: str = "bench") -> dict[str, str]:
     }
 
 
-def context(rng: random.Random) -> dict[str, dict[str, float]]:
+def random_context(rng: random.Random) -> dict[str, dict[str, float]]:
     return {
         "shared": {f"shared{i}": round(rng.random(), 6) for i in range(SHARED)},
         "local": {f"local{i}": round(rng.random(), 6) for i in range(LOCAL)},
@@ -125,9 +127,9 @@ def context(rng: random.Random) -> dict[str, dict[str, float]]:
 
 
 def fresh_ids(http: httpx.Client, rng: random.Random, count: int) -> list[str]:
-    """Decisions that nobody has answered."""
+    """Decisions without feedback."""
     ids: list[str] = []
-    body = {"requests": [context(rng) for _ in range(1000)]}
+    body = {"requests": [random_context(rng) for _ in range(1000)]}
     while len(ids) < count:
         ids += [
             decision["decision_id"] for decision in http.post("/price/batch", json=body).json()["decisions"]
@@ -136,29 +138,29 @@ def fresh_ids(http: httpx.Client, rng: random.Random, count: int) -> list[str]:
 
 
 class Requests(NamedTuple):
-    """POSTs that wrk sends one after another, beginning again at the end."""
+    """POSTs that wrk sends in order, again from the first after the last."""
 
     script: Path
 
 
-def requests(folder: Path, name: str, calls: Sequence[tuple[str, object]]) -> Requests:
-    """`calls` are (path, body)."""
+def write_requests(folder: Path, name: str, calls: Sequence[tuple[str, object]]) -> Requests:
+    """`calls` are pairs of path and body."""
     lines = folder / f"{name}.txt"
     lines.write_text("\n".join(f"{path} {json.dumps(body)}" for path, body in calls))
     script = folder / f"{name}.lua"
     script.write_text(
         f"""
-local made, at = {{}}, 0
+local calls, at = {{}}, 0
 function init(args)
   local head = {{["Content-Type"] = "application/json"}}
   for line in io.lines("{lines}") do
     local path, body = line:match("^(%S+) (.*)$")
-    made[#made + 1] = wrk.format("POST", path, head, body)
+    calls[#calls + 1] = wrk.format("POST", path, head, body)
   end
 end
 function request()
-  at = at % #made + 1
-  return made[at]
+  at = at % #calls + 1
+  return calls[at]
 end
 local mean = tonumber(os.getenv("THINK_MILLISECONDS") or "0")
 if mean > 0 then
@@ -174,41 +176,47 @@ class Load(NamedTuple):
     calls: int
     p50_seconds: float
     p99_seconds: float
-    cpu_seconds: float  # of the server, each call
+    cpu_seconds: float  # of the server, for one call
 
 
-def need_wrk() -> str:
-    found = shutil.which("wrk")
-    if not found:
+def require_wrk() -> str:
+    """The path of wrk."""
+    path = shutil.which("wrk")
+    if not path:
         raise MissingExtra(
             "wrk makes the load and is not installed: apt-get install wrk, or brew install wrk"
         )
-    return found
+    return path
 
 
-def loaded(
-    server: Server, sent: Requests, seconds: float, *, connections: int = CONNECTIONS, think: int = 0
+def apply_load(
+    server: Server,
+    requests: Requests,
+    seconds: float,
+    *,
+    connections: int = CONNECTIONS,
+    think_milliseconds: int = 0,
 ) -> Load:
-    """Send for so long; with `think`, each connection pauses so many milliseconds in the mean after an
-    answer. Anything but 2xx is an error."""
+    """Send requests for `seconds`. A connection pauses `think_milliseconds` on average after each answer.
+    Raises LoadFailed if any answer is not 2xx."""
     before = server.cpu_seconds()
     run = subprocess.run(
-        pinned(
+        on_core(
             [
-                *(need_wrk(), "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--latency"),
-                *("-s", str(sent.script), f"http://127.0.0.1:{server.port}"),
+                *(require_wrk(), "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--latency"),
+                *("-s", str(requests.script), f"http://127.0.0.1:{server.port}"),
             ],
             cores().load,
         ),
         capture_output=True,
         text=True,
-        env={**os.environ, "THINK_MILLISECONDS": str(think)},
+        env={**os.environ, "THINK_MILLISECONDS": str(think_milliseconds)},
     )
     if run.returncode or "Non-2xx" in run.stdout or "Socket errors" in run.stdout:
         raise LoadFailed(f"wrk: {run.stdout}{run.stderr}")
-    count = int(_said(r"(\d+) requests in", run.stdout)[0])
+    count = int(_parse(r"(\d+) requests in", run.stdout)[0])
     return Load(
-        float(_said(r"Requests/sec:\s+([\d.]+)", run.stdout)[0]),
+        float(_parse(r"Requests/sec:\s+([\d.]+)", run.stdout)[0]),
         count,
         _seconds(run.stdout, "50"),
         _seconds(run.stdout, "99"),
@@ -216,13 +224,13 @@ def loaded(
     )
 
 
-def _seconds(said: str, percentile: str) -> float:
-    number, unit = _said(rf"\s{percentile}%\s+([\d.]+)(us|ms|s|m)", said)
+def _seconds(report: str, percentile: str) -> float:
+    number, unit = _parse(rf"\s{percentile}%\s+([\d.]+)(us|ms|s|m)", report)
     return float(number) * _UNITS[unit]
 
 
-def _said(pattern: str, text: str) -> tuple[str, ...]:
-    found = re.search(pattern, text)
-    if found is None:
-        raise LoadFailed(f"wrk said something else: {text}")
-    return found.groups()
+def _parse(pattern: str, report: str) -> tuple[str, ...]:
+    match = re.search(pattern, report)
+    if match is None:
+        raise LoadFailed(f"the report of wrk does not match {pattern!r}: {report}")
+    return match.groups()

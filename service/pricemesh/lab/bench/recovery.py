@@ -1,11 +1,12 @@
-"""How long a city takes to start, by the rows it keeps."""
+"""How long a city takes to start, by the number of decisions in its database."""
 
 import random
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
-from pricemesh.lab.bench.load import city, city_environment, context, served
+from pricemesh.lab.bench.load import city_command, city_environment, random_context, serve
 from pricemesh.lab.bench.ratios import Say, Suite, ratio
 
 
@@ -17,8 +18,8 @@ def recovery(*, quick: bool, say: Say) -> Suite:
         folder, rng = Path(name), random.Random(0)
         for size in sizes:
             say(f"{size:,} decisions to start from")
-            with served(city(), folder, city_environment(f"sqlite:///{folder}/{size}.db")) as server:
-                body = {"requests": [context(rng) for _ in range(1000)]}
+            with serve(city_command(), folder, city_environment(f"sqlite:///{folder}/{size}.db")) as server:
+                body = {"requests": [random_context(rng) for _ in range(1000)]}
                 for _ in range(0, size, 1000):
                     decisions = server.http.post("/price/batch", json=body).json()["decisions"]
                     items = [{"decision_id": one["decision_id"], "reward": 0.5} for one in decisions[:100]]
@@ -27,11 +28,11 @@ def recovery(*, quick: bool, say: Say) -> Suite:
             for size in sizes:
                 say(f"start, {size:,} decisions")
                 started = time.perf_counter()
-                with served(city(), folder, city_environment(f"sqlite:///{folder}/{size}.db")):
+                with serve(city_command(), folder, city_environment(f"sqlite:///{folder}/{size}.db")):
                     seconds[size].append(time.perf_counter() - started)
     base = seconds[sizes[0]]
     for size in sizes[1:]:
-        took = seconds[size]
-        said = f"{sorted(took)[len(took) // 2]:.2f} s"
-        suite.ratios.append(ratio(f"start, {size:,} decisions", took, f"{sizes[0]:,}", base, measured=said))
+        times = seconds[size]
+        figure = f"{median(times):.2f} s"
+        suite.ratios.append(ratio(f"start, {size:,} decisions", times, f"{sizes[0]:,}", base, figure=figure))
     return suite

@@ -1,4 +1,4 @@
-"""What the suites found, as tables, as JSON and as one picture."""
+"""The results of the suites as tables, as JSON and as one picture."""
 
 import os
 import platform
@@ -14,12 +14,12 @@ from pricemesh.version import __version__
 
 
 def table(suite: Suite) -> Table:
-    made = Table(title=f"{suite.name}: {suite.title}", title_justify="left", box=box.SIMPLE_HEAD)
+    view = Table(title=f"{suite.name}: {suite.title}", title_justify="left", box=box.SIMPLE_HEAD)
     for head in ("what", "measured", "against", "ratio", "spread", "wanted"):
-        made.add_column(head, justify="right" if head in ("ratio", "spread", "wanted") else "left")
+        view.add_column(head, justify="right" if head in ("ratio", "spread", "wanted") else "left")
     for one in suite.ratios:
-        made.add_row(one.what, one.measured, one.against, f"{one.median:.2f}", _spread(one), one.wanted)
-    return made
+        view.add_row(one.what, one.figure, one.against, f"{one.median:.2f}", _spread(one), one.target)
+    return view
 
 
 def _spread(one: Ratio) -> str:
@@ -34,7 +34,7 @@ def as_markdown(suites: Sequence[Suite]) -> str:
             lines += [f"**{suite.name}**: {suite.title}", ""]
             lines += ["| what | measured | against | ratio | spread | wanted |", "|---|---|---|---|---|---|"]
             for one in suite.ratios:
-                cells = (one.what, one.measured, one.against, f"{one.median:.2f}", _spread(one), one.wanted)
+                cells = (one.what, one.figure, one.against, f"{one.median:.2f}", _spread(one), one.target)
                 lines.append(f"| {' | '.join(cells)} |")
             lines.append("")
     return "\n".join(lines)
@@ -55,12 +55,12 @@ def as_json(suites: Sequence[Suite]) -> dict[str, Any]:
                     {
                         "what": one.what,
                         "against": one.against,
-                        "measured": one.measured,
+                        "measured": one.figure,
                         "ratio": one.median,
                         "low": one.low,
                         "high": one.high,
                         "values": one.values,
-                        "wanted": one.wanted,
+                        "wanted": one.target,
                     }
                     for one in suite.ratios
                 ],

@@ -1,4 +1,4 @@
-"""Rounds of the whole mesh in one process, against a loop over seeds and cities with a learner each."""
+"""Rounds of the vectorised mesh, against a loop over seeds and cities with one learner for each."""
 
 from collections.abc import Callable
 
@@ -25,14 +25,14 @@ def simulate(*, quick: bool, say: Say) -> Suite:
             say(f"{name}, {size}")
             loop, together = one_by_one(name, world, seeds), vectorised(name, world, seeds)
             times = race({"loop": loop, "together": together}, repetitions=3 if quick else 7)
-            said = f"{microseconds(times['together'])} a round"
+            figure = f"{microseconds(times['together'])} a round"
             what = f"{name}, {size}, {len(seeds)} seeds"
-            suite.ratios.append(ratio(what, times["loop"], "one by one", times["together"], measured=said))
+            suite.ratios.append(ratio(what, times["loop"], "one by one", times["together"], figure=figure))
     return suite
 
 
 def one_by_one(name: str, world: Linear, seeds: range) -> Callable[[], object]:
-    """The mesh as a loop; one call is one round."""
+    """The mesh as a loop over seeds and cities; one call plays one round."""
     policy = make_policy(name)
     shape = Shape(world.arms, world.shared, world.widest_local)
     towns = [[policy.learner(shape) for _ in range(world.cities)] for _ in seeds]

@@ -1,17 +1,19 @@
-"""Contenders timed in turn within one run, so that a noisy machine is noisy for all of them."""
+"""Times contenders in turn within one run, so that noise of the machine affects all of them alike."""
 
 import gc
 from collections.abc import Callable, Mapping
 from time import perf_counter
 
-Seconds = dict[str, list[float]]  # a call, one figure a repetition, in the same order for all contenders
+Seconds = dict[
+    str, list[float]
+]  # of one call; a value for each repetition, in the same order for all contenders
 
 
 def race(
     contenders: Mapping[str, Callable[[], object]], *, repetitions: int = 15, slice_seconds: float = 0.01
 ) -> Seconds:
-    """Time each contender for about `slice_seconds`, in turn, `repetitions` times. Each runs unwatched for
-    a while first: what the one before has left in caches, and asleep, would count for or against it."""
+    """Time each contender for about `slice_seconds`, in turn, `repetitions` times. Each first runs untimed
+    for half as long, to warm caches that the previous contender used."""
     seconds: Seconds = {name: [] for name in contenders}
     calls = {}
     for name, run in contenders.items():

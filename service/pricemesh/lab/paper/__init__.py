@@ -1,1 +1,1 @@
-"""The paper's experiments, run again: settings, measurements, claims with a verdict each, a report."""
+"""Reproduces the paper's experiments: settings, measurements, a verdict on each claim, a report."""

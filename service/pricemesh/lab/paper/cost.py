@@ -1,5 +1,5 @@
-"""What a round costs: time, memory and bytes against the cities N, the arms K, the shared features c and the
-local ones s. Processor time of this process alone, so that what else the machine does counts little."""
+"""The cost of a round: time, memory and bytes against the cities N, the arms K, the shared features c and the
+local ones s. Time is the CPU time of this process, so that other load of the machine matters little."""
 
 import tracemalloc
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,8 +31,8 @@ class Cost(NamedTuple):
     varied: str  # cities, arms, shared or local
     value: int
     seconds: float  # a round
-    memory: int  # bytes that the learners hold
-    bytes: int  # that all cities send in a round, everyone to everyone
+    memory: int  # bytes of the learners
+    bytes: int  # that all cities send in a round, each to every other
 
     @classmethod
     def of(cls, row: Mapping[str, str]) -> "Cost":
@@ -58,7 +58,7 @@ class Point:
 
 
 def all_points(*, quick: bool = False) -> list[Point]:
-    """A quick study leaves the largest sizes out."""
+    """A quick study omits the largest sizes."""
     return [
         Point(policy, varied, value)
         for policy in (*POLICIES, *INVERTED.values())
@@ -80,20 +80,20 @@ def _playing(point: Point) -> Cost:
     mesh = Mesh(world, entry.policy, [0])
     for _ in mesh.play(WARM):
         pass
-    held = tracemalloc.get_traced_memory()[0] - before
+    memory = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     times = []
     started = process_time()
     for _ in mesh.play(ROUNDS):
         times.append(process_time() - started)
         started = process_time()
-    hearers = 1 if point.policy == "shared" else world.cities - 1  # a server, or everyone else
-    sent = world.cities * hearers * mesh.bytes_per_tick
-    return Cost(point.policy, point.varied, point.value, float(np.median(times)), held, sent)
+    receivers = 1 if point.policy == "shared" else world.cities - 1  # the central server, or all other cities
+    bytes_sent = world.cities * receivers * mesh.bytes_per_tick
+    return Cost(point.policy, point.varied, point.value, float(np.median(times)), memory, bytes_sent)
 
 
 def _inverting(point: Point) -> Cost:
-    """What the paper's table counts: every regression's matrix inverted anew in every round."""
+    """The cost that the paper's table counts: every regression's matrix is inverted in every round."""
     world = point.world
     stack, size = world.cities * world.arms, world.shared + world.widest_local
     if point.policy == INVERTED["shared"]:
@@ -108,9 +108,9 @@ def _inverting(point: Point) -> Cost:
 
 
 def exponent(costs: Sequence[Cost], policy: str, varied: str, what: str) -> float:
-    """Of `what` in the size varied, by the last two points: there the fixed cost of a round is small."""
-    some = sorted(
+    """The exponent of `what` in the size varied, from the two largest sizes, where fixed costs are small."""
+    points = sorted(
         (cost.value, getattr(cost, what)) for cost in costs if (cost.policy, cost.varied) == (policy, varied)
     )[-2:]
-    (low, first), (high, last) = some
+    (low, first), (high, last) = points
     return float(np.log(last / first) / np.log(high / low)) if first and last else 0.0

@@ -1,5 +1,5 @@
-"""How the report's figures are drawn. Lines are told apart by dashes and markers as well as by colour, and
-named where they end, so that they can be read in grey."""
+"""Drawing of the report's figures. Lines differ in dashes and markers as well as in colour, and are labelled
+at their end, so that they can be read in grey."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     lab.SGD_PRINTED: {"color": "#009E73", "linestyle": (0, (2, 2)), "marker": "x"},
     "netpool": {"color": "#0072B2", "linestyle": "solid", "marker": "v", "linewidth": 2.0},
 }
-Line = tuple[Setting, str, str]  # setting, policy, what to call it
+Line = tuple[Setting, str, str]  # setting, policy, label
 
 
 def panels_of(
@@ -36,15 +36,21 @@ def panels_of(
         rows, columns, figsize=(width * columns, height * rows), squeeze=False, layout="constrained"
     )
     tables = evidence.tables
-    said = f"Mean over {tables.seed_count} seeds, T = {tables.rounds} rounds; bands and bars are "
+    setup = f"Mean over {tables.seed_count} seeds, T = {tables.rounds} rounds; bands and bars are "
     figure.text(
-        0.0, -0.02, f"{said}± two standard errors. {note}", fontsize=8, color="#444444", va="top", wrap=True
+        0.0,
+        -0.02,
+        f"{setup}± two standard errors. {note}",
+        fontsize=8,
+        color="#444444",
+        va="top",
+        wrap=True,
     )
     return figure, list(grid.flat)
 
 
 def over_time(axes: "Axes", evidence: Evidence, lines: Sequence[Line], title: str) -> None:
-    """R(t)/t with its band, named at its end."""
+    """R(t)/t of each line with its band of two standard errors."""
     ends = []
     for setting, policy, name in lines:
         curve = evidence.tables.curve(setting, policy)
@@ -73,13 +79,13 @@ def against(
     x: str,
     y: str,
 ) -> None:
-    """A figure of every policy against what `scale` varies, with bars, named at the right."""
+    """The value of every policy against the parameter that `scale` varies, with error bars."""
     ends = []
     sizes = list(scale)
     for policy in policies:
-        found = [value(at, policy) for at in scale.values()]
-        looks, means = LOOKS[policy], [each.value for each in found]
-        axes.errorbar(sizes, means, yerr=[each.error for each in found], elinewidth=0.8, **looks)
+        estimates = [value(at, policy) for at in scale.values()]
+        looks, means = LOOKS[policy], [each.value for each in estimates]
+        axes.errorbar(sizes, means, yerr=[each.error for each in estimates], elinewidth=0.8, **looks)
         ends.append((means[-1], lab.NAMES[policy], looks["color"]))
     axes.set_yscale("log")
     if min(sizes) > 0 and max(sizes) / min(sizes) > 8:

@@ -1,4 +1,4 @@
-"""What the tables say, as the claims ask for it: means, ratios, exponents, each with two standard errors."""
+"""Means, ratios and exponents from the tables, each with two standard errors, as the claims need them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def estimate(by_seed: Array) -> Estimate:
 
 
 def ratio(ours: Array, theirs: Array) -> Estimate:
-    """Of the means, on the same seeds; the error is that of the differences, by seeds in pairs."""
+    """The ratio of the means. The error is that of the differences, paired by seed."""
     value = float(ours.mean() / theirs.mean())
     return Estimate(value, 2.0 * standard_error((ours - value * theirs) / theirs.mean()))
 
@@ -47,8 +47,8 @@ class Evidence:
         by_seed = self.tables.by_seed
         return ratio(by_seed(setting, policy, column), by_seed(setting, to, column))
 
-    def grown(self, setting: Setting, since: Setting, policy: str) -> Estimate:
-        """A policy's regret in one setting against another."""
+    def growth(self, setting: Setting, since: Setting, policy: str) -> Estimate:
+        """The regret of a policy in one setting over that in another."""
         return ratio(self.tables.by_seed(setting, policy), self.tables.by_seed(since, policy))
 
     def best(self, setting: Setting, among: Sequence[str]) -> tuple[str, dict[str, float]]:
@@ -56,7 +56,7 @@ class Evidence:
         return min(averages, key=averages.__getitem__), averages
 
     def exponent(self, scale: Mapping[int, Setting], policy: str) -> Estimate:
-        """Of the network's regret in the size that `scale` varies."""
+        """The exponent of the network's regret in the size that `scale` varies."""
         sizes = np.log(np.array(list(scale), dtype=np.float64))
         regret = [self.tables.by_seed(setting, policy) for setting in scale.values()]
         return estimate(np.asarray(np.polyfit(sizes, np.log(np.maximum(regret, 1e-12)), 1)[0]))

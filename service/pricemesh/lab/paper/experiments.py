@@ -1,5 +1,5 @@
-"""The settings that the paper's numerical section and appendix name, and ours beyond them; numbers that the
-paper leaves open are ours. A policy is run in our reading and as printed."""
+"""The settings that the paper's numerical section and appendix name, and settings of our own. Parameters that
+the paper does not state are ours. Each policy runs in our reading and as printed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ NAMES = {
 GROUPS = ("3x4", "6x2", "12")
 Scale = Mapping[int, Setting] | Mapping[float, Setting]
 
-DEFAULT = Setting("default", Linear(), watched=True)
+DEFAULT = Setting("default", Linear(), city_by_city=True)
 SHARES = {
     c: DEFAULT if c == 8 else Setting(f"{c} of 10 features shared", Linear(shared=c, local=10 - c))
     for c in (1, 2, 5, 8, 9)
@@ -55,7 +55,7 @@ SIZES = {
 ALL_SHARED = {
     n: Setting(f"{n} cities, all features shared", Linear(cities=n, local=0)) for n in (2, 4, 8, 16, 32, 64)
 }
-# Fewer cities, arms and exchanges than elsewhere, so that 200 features can be waited for.
+# Fewer cities, arms and exchanges than elsewhere, because 200 features take long.
 DIMENSIONS = {
     d: Setting(f"{d} features", Linear(cities=6, arms=3, shared=4 * d // 5, local=d // 5), gossip_every=50)
     for d in (10, 50, 100, 200)
@@ -74,7 +74,7 @@ CORRELATIONS = {
 DELAYS = {
     d: DEFAULT if d == 0 else Setting(f"feedback {d} rounds late", Linear(), delay=d) for d in (0, 10, 100)
 }
-TWO_KINDS = Setting("two kinds of contexts", Linear(context_mean=(1.0,) * 6 + (-1.0,) * 6), watched=True)
+TWO_KINDS = Setting("two kinds of contexts", Linear(context_mean=(1.0,) * 6 + (-1.0,) * 6), city_by_city=True)
 DRIFT = Setting("another world half-way", Linear(), drifts=True)
 MARKET = Setting("market", Market())
 ALPHAS = (0.1, 0.3, 0.7, 1.5, 3.0)
@@ -115,8 +115,8 @@ EXPERIMENTS = (
 
 
 def in_groups(setting: Setting, groups: str) -> Setting:
-    """The same in groups; one group of all is the setting itself."""
-    return setting if groups == "12" else replace(setting, groups=groups, watched=False)
+    """The setting in groups; with one group of all it is the setting itself."""
+    return setting if groups == "12" else replace(setting, groups=groups, city_by_city=False)
 
 
 def alpha_of(policy: str) -> float:
@@ -140,7 +140,7 @@ def all_jobs(seeds: tuple[int, ...], rounds: int | None = None) -> list[Job]:
         for groups in GROUPS
         for policy in NETWORKED
     ]
-    default = replace(DEFAULT, watched=False)
+    default = replace(DEFAULT, city_by_city=False)
     pairs += [(default, tuned(policy, alpha=alpha)) for policy in OURS for alpha in ALPHAS]
     pairs += [(default, tuned(policy, ridge=ridge)) for policy in (LINUCB, "shared") for ridge in RIDGES]
     pairs += [

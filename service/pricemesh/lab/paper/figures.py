@@ -1,4 +1,4 @@
-"""The report's figures, from its tables: PNG and SVG."""
+"""The figures of the report, drawn from its tables, as PNG and SVG."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def draw_all(evidence: Evidence, out: Path) -> Iterator[Path]:
-    """Draw and keep one after another, and tell where."""
+    """Draw and write one figure after another; yields the paths."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -36,10 +36,10 @@ def draw_all(evidence: Evidence, out: Path) -> Iterator[Path]:
         }
     ):
         for name, draw in FIGURES.items():
-            yield from _keep(draw(evidence), out / name)
+            yield from _write(draw(evidence), out / name)
 
 
-def _keep(figure: "Figure", path: Path) -> Iterator[Path]:
+def _write(figure: "Figure", path: Path) -> Iterator[Path]:
     from matplotlib import pyplot
 
     for kind, extra in (("png", {"dpi": 120}), ("svg", {"metadata": {"Date": None}})):
@@ -72,8 +72,8 @@ def network_size(evidence: Evidence) -> "Figure":
     )
 
     def each(setting: Setting, policy: str) -> Estimate:
-        found, n = evidence.average(setting, policy), setting.world.cities
-        return Estimate(found.value / n, found.error / n)
+        total, n = evidence.average(setting, policy), setting.world.cities
+        return Estimate(total.value / n, total.error / n)
 
     y = "R(T)/(NT), regret of a city a round"
     against(panels[0], lab.SIZES, lab.POLICIES, each, "(a) 8 features shared, 2 local", "cities N", y)
@@ -142,17 +142,17 @@ def noise_and_dimension(evidence: Evidence) -> "Figure":
 def interval_reductions(evidence: Evidence) -> "Figure":
     note = "Open marks: the paper's table. Chosen arm, last tenth of the rounds."
     figure, panels = panels_of(evidence, 1, 4, note, width=3.4)
-    shown = (lab.LINUCB, lab.SGD, "netpool")
+    policies = (lab.LINUCB, lab.SGD, "netpool")
     for axes, column in zip(panels, list(MEASURES)[:4], strict=True):
         places = range(len(lab.GROUPS))
         ends = []
-        for policy in shown:
+        for policy in policies:
             values = reductions(evidence, policy, column)
             axes.plot(places, values, **LOOKS[policy])
             ends.append((values[-1], lab.NAMES[policy], LOOKS[policy]["color"]))
-        for printed, policy in ((PAPERS_LINUCB, lab.LINUCB), (PAPERS_SGD, lab.SGD)):
+        for papers_values, policy in ((PAPERS_LINUCB, lab.LINUCB), (PAPERS_SGD, lab.SGD)):
             looks = LOOKS[policy] | {"linestyle": "", "markerfacecolor": "none", "markersize": 7}
-            axes.plot(places, printed, **looks)
+            axes.plot(places, papers_values, **looks)
         axes.set_xticks(places, lab.GROUPS)
         axes.set_ylim(0, 100)
         axes.set_title(MEASURES[column], loc="left")
@@ -205,9 +205,9 @@ def coverage(evidence: Evidence) -> "Figure":
     ends, last = [], []
     for policy in lab.OURS:
         looks = LOOKS[policy]
-        found = evidence.tables.curve(lab.DEFAULT, policy)
-        over.plot(found["round"], 100 * found["coverage_95"], **(looks | {"marker": ""}))
-        ends.append((float(100 * found["coverage_95"][-1]), lab.NAMES[policy], looks["color"]))
+        results = evidence.tables.curve(lab.DEFAULT, policy)
+        over.plot(results["round"], 100 * results["coverage_95"], **(looks | {"marker": ""}))
+        ends.append((float(100 * results["coverage_95"][-1]), lab.NAMES[policy], looks["color"]))
         shares_ = [100 * evidence.average(lab.DEFAULT, policy, f"coverage_{p}").value for p in NOMINAL]
         curve.plot(NOMINAL, shares_, **looks)
         last.append((shares_[-1], lab.NAMES[policy], looks["color"]))
@@ -234,11 +234,11 @@ def costs(evidence: Evidence) -> "Figure":
         for axes, (varied, sizes) in zip(row, cost.SCALES.items(), strict=True):
             ends = []
             for policy in cost.POLICIES:
-                some = sorted(c for c in evidence.tables.cost if (c.policy, c.varied) == (policy, varied))
-                values = [unit[measure] * getattr(c, measure) for c in some]
+                points = sorted(c for c in evidence.tables.cost if (c.policy, c.varied) == (policy, varied))
+                values = [unit[measure] * getattr(c, measure) for c in points]
                 if not any(values):
                     continue
-                axes.plot([c.value for c in some], values, **LOOKS[policy])
+                axes.plot([c.value for c in points], values, **LOOKS[policy])
                 power = cost.exponent(evidence.tables.cost, policy, varied, measure)
                 ends.append((values[-1], f"{lab.NAMES[policy]}, power {power:.1f}", LOOKS[policy]["color"]))
             axes.set_xscale("log")
@@ -306,23 +306,23 @@ def exploration(evidence: Evidence) -> "Figure":
 
 
 def pool_and_centre(evidence: Evidence) -> "Figure":
-    """NetPool over Shared in every setting."""
+    """The regret of NetPool over that of Shared in every setting."""
     settings = lab.every_setting()
     figure, (axes,) = panels_of(
         evidence, 1, 1, "Left of the line NetPool has the lower regret.", 6.4, 0.21 * len(settings)
     )
-    found = [(s.name, evidence.ratio(s, "netpool", "shared")) for s in settings]
-    found.sort(key=lambda item: item[1].value)
-    places = range(len(found))
+    results = [(s.name, evidence.ratio(s, "netpool", "shared")) for s in settings]
+    results.sort(key=lambda item: item[1].value)
+    places = range(len(results))
     looks = LOOKS["netpool"] | {"linestyle": "", "markersize": 4}
-    values = [ratio.value for _, ratio in found]
-    axes.errorbar(values, places, xerr=[ratio.error for _, ratio in found], elinewidth=0.9, **looks)
+    values = [ratio.value for _, ratio in results]
+    axes.errorbar(values, places, xerr=[ratio.error for _, ratio in results], elinewidth=0.9, **looks)
     axes.axvline(1.0, color="#bbbbbb", linewidth=0.9, zorder=0)
     axes.set_xscale("log")
     ticks = [t for t in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0) if min(values) < t < max(values)]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_yticks(places, [name for name, _ in found])
+    axes.set_yticks(places, [name for name, _ in results])
     axes.margins(y=0.01)
     axes.set_xlabel("R(T) of NetPool over Shared's")
     return figure

@@ -1,5 +1,5 @@
-"""`report.md`, from the tables alone: the claims with their verdicts, why ours differs where it does, NetPool
-beside the central server, and every experiment's figures in numbers."""
+"""Writes `report.md` from the tables alone: the claims with their verdicts, reasons where ours differs,
+NetPool beside the central server, and the numbers of every experiment."""
 
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -16,7 +16,7 @@ from pricemesh.lab.paper.tables import Tables
 
 
 def write_report(out: Path) -> Path:
-    """From the tables in `out`."""
+    """Write the report of the tables in `out`, and return its path."""
     evidence = Evidence(Tables.read(out))
     parts = (
         _introduction(evidence),
@@ -40,22 +40,22 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
-def _picture(name: str, says: str) -> list[str]:
-    return ["", f"![{says}]({name}.png)"]
+def _picture(name: str, caption: str) -> list[str]:
+    return ["", f"![{caption}]({name}.png)"]
 
 
 def _introduction(evidence: Evidence) -> list[str]:
     tables = evidence.tables
     text = (files("pricemesh.lab.paper") / "introduction.md").read_text(encoding="utf-8").rstrip()
-    spent = sum(float(run["cpu_seconds"]) for run in tables.runs.values())
-    said = text.format(
+    seconds = sum(float(run["cpu_seconds"]) for run in tables.runs.values())
+    text = text.format(
         runs=len(tables.runs),
         rounds=tables.rounds,
         seeds=tables.seed_count,
-        minutes=spent / 60,
+        minutes=seconds / 60,
         world=lab.DEFAULT.world,
     )
-    return [said]
+    return [text]
 
 
 def _claims(evidence: Evidence) -> list[str]:
@@ -64,14 +64,14 @@ def _claims(evidence: Evidence) -> list[str]:
     for number, claim in enumerate(CLAIMS, start=1):
         ours = claim.judge(evidence, OURS)
         verdicts.append(ours.verdict)
-        printed = claim.judge(evidence, PRINTED) if claim.both_readings else None
-        measured, verdict = ours.measured, f"**{ours.verdict}**"
-        if printed:
-            measured += f"<br>*as printed:* {printed.measured}"
-            verdict += f"<br>*as printed:* **{printed.verdict}**"
+        as_printed = claim.judge(evidence, PRINTED) if claim.both_readings else None
+        figures, verdict = ours.figures, f"**{ours.verdict}**"
+        if as_printed:
+            figures += f"<br>*as printed:* {as_printed.figures}"
+            verdict += f"<br>*as printed:* **{as_printed.verdict}**"
         says = f"{claim.says} ({claim.where})"
-        shown = f"[experiment {claim.figure}](#experiment-{claim.figure})"
-        rows.append((str(number), says, claim.setting, measured, verdict, shown))
+        link = f"[experiment {claim.figure}](#experiment-{claim.figure})"
+        rows.append((str(number), says, claim.setting, figures, verdict, link))
     counts = ", ".join(f"{sum(v is kind for v in verdicts)} {_plural(kind)}" for kind in Verdict)
     return [
         "## The claims",
@@ -105,13 +105,13 @@ def _holds(evidence: Evidence, claim: Claim) -> bool:
 
 
 def _netpool(evidence: Evidence) -> list[str]:
-    """Regret against the central server's, and the numbers sent against the raw ones."""
+    """Regret over that of the central server, and numbers sent over the raw observations."""
     rows = []
     for setting in lab.every_setting():
         against = evidence.ratio(setting, "netpool", "shared")
         alone = evidence.ratio(setting, "netpool", "disjoint")
-        sent, once = _numbers(setting)
-        rows.append((setting.name, str(against), str(alone), f"{sent:.2f}", f"{once:.3f}"))
+        all_summaries, one_summary = _shares_of_raw(setting)
+        rows.append((setting.name, str(against), str(alone), f"{all_summaries:.2f}", f"{one_summary:.3f}"))
     return [
         "## NetPool against the central server",
         "",
@@ -126,7 +126,8 @@ def _netpool(evidence: Evidence) -> list[str]:
     ]
 
 
-def _numbers(setting: Setting) -> tuple[float, float]:
+def _shares_of_raw(setting: Setting) -> tuple[float, float]:
+    """Numbers of all summaries, and of one, over the numbers of all observations."""
     world = setting.world
     c = world.shared
     summary = world.arms * (c * (c + 1) / 2 + c + 2)
@@ -135,7 +136,7 @@ def _numbers(setting: Setting) -> tuple[float, float]:
 
 
 def _experiment(evidence: Evidence, experiment: lab.Experiment) -> list[str]:
-    """R(T)/T of Disjoint, and every policy's ratio to it."""
+    """R(T)/T of Disjoint, and the ratio of every policy to it."""
     others = lab.POLICIES[1:]
     rows = []
     for setting in experiment.settings:
@@ -200,7 +201,7 @@ def _intervals(evidence: Evidence) -> list[str]:
         for column, measure in MEASURES.items()
         for policy in lab.NETWORKED
     ]
-    printed = [
+    as_printed = [
         ("the paper's table", lab.NAMES[policy], *(f"{value:.2f} %" for value in values))
         for policy, values in ((lab.LINUCB, PAPERS_LINUCB), (lab.SGD, PAPERS_SGD))
     ]
@@ -210,7 +211,7 @@ def _intervals(evidence: Evidence) -> list[str]:
         "are named; with a",
         "minus the intervals are wider.",
         "",
-        *_table(("measure", "policy", *lab.GROUPS), [*printed, *rows]),
+        *_table(("measure", "policy", *lab.GROUPS), [*as_printed, *rows]),
         *_picture("experiment-6", "Reduction of intervals by network"),
     ]
 
@@ -219,9 +220,13 @@ def _coverage(evidence: Evidence) -> list[str]:
     rows = []
     for policy in lab.POLICIES:
         shares = [evidence.average(lab.DEFAULT, policy, f"coverage_{p}").value for p in NOMINAL]
-        chosen = evidence.average(lab.DEFAULT, policy, "coverage_95_chosen").value
+        at_choice = evidence.average(lab.DEFAULT, policy, "coverage_95_chosen").value
         rows.append(
-            (lab.NAMES[policy], *(f"{100 * share:.1f} %" for share in shares), f"{100 * chosen:.1f} %")
+            (
+                lab.NAMES[policy],
+                *(f"{100 * share:.1f} %" for share in shares),
+                f"{100 * at_choice:.1f} %",
+            )
         )
     heads = ("policy", *(f"{p} %" for p in NOMINAL), "95 %, chosen arm")
     return [

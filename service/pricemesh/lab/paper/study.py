@@ -1,5 +1,5 @@
-"""What is run: a setting and a policy is a job; its measurements are kept in a file, so that an interrupted
-study goes on where it was."""
+"""A job is a setting and a policy. Its measurements are stored in a file, so that an interrupted study
+resumes where it stopped."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from pricemesh.lab.paper.intervals import Intervals
 from pricemesh.lab.simulate import entries, standard_error
 from pricemesh.lab.worlds import Linear
 
-MARKS = 50  # points of a curve that are kept
+MARKS = 50  # points of a curve
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Setting:
 
     name: str
     world: Linear | Market
-    groups: str = ""  # as `pricemesh simulate` takes them; nothing is one group of all
+    groups: str = ""  # as `pricemesh simulate` takes them; empty: one group of all
     rounds: int = 1000
     gossip_every: int = 1
     delay: int = 0
-    drifts: bool = False  # half-way the world becomes another
-    watched: bool = False  # city by city as well: intervals for one seed, and whom the weights favour
+    drifts: bool = False  # the truth is drawn anew half-way
+    city_by_city: bool = False  # also record each city's intervals for one seed, and its weights
 
     @property
     def conduct(self) -> Conduct:
@@ -61,15 +61,15 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Names all that decides the outcome."""
+        """A hash of everything that decides the outcome."""
         world = self.setting.world
         setting = asdict(self.setting) | {"world": [type(world).__name__, asdict(world)]}
-        told = json.dumps([setting, self.policy, self.seeds, code()], sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        description = json.dumps([setting, self.policy, self.seeds, code()], sort_keys=True)
+        return hashlib.sha256(description.encode()).hexdigest()[:16]
 
     @property
     def effort(self) -> float:
-        """Roughly, in microseconds: long jobs go first, and the time that is left is told by it."""
+        """An estimate in microseconds, by which jobs are ordered and the remaining time is shown."""
         setting, world = self.setting, self.setting.world
         c, s, n = world.shared, world.widest_local, world.cities
         cities = len(self.seeds) * n
@@ -88,7 +88,7 @@ class Job:
 
 @cache
 def code() -> str:
-    """Names the learners, worlds and measurements as they are now: others do not go on from their files."""
+    """A hash of the code of learners, worlds and measurements: other code does not resume from its files."""
     root = Path(pricemesh.__file__).parent
     files = sorted((root / "core").rglob("*.py"))
     files += [root / "lab" / name for name in ("market.py", "mesh.py", "worlds.py")]
@@ -100,12 +100,12 @@ def code() -> str:
 
 
 def measure(job: Job) -> dict[str, Any]:
-    """Play a job; `seeds` has a list of values by seed for every column, `curve` one by mark."""
+    """Play a job. `seeds` has for every column a value for each seed, `curve` a value for each mark."""
     setting = job.setting
     (entry,) = entries([job.policy], [])
     started = process_time()
     mesh = Mesh(setting.world, entry.policy, job.seeds, setting.conduct)
-    intervals = Intervals(mesh, setting.rounds, city_by_city=setting.watched)
+    intervals = Intervals(mesh, setting.rounds, city_by_city=setting.city_by_city)
     regret = np.empty((len(job.seeds), setting.rounds))
     marks = setting.marks
     for step in mesh.play(setting.rounds):
@@ -128,7 +128,7 @@ def measure(job: Job) -> dict[str, Any]:
             "regret": average[:, -1].tolist(),
             "slope": slopes(summed).tolist(),
             "own_weight": own_weight(mesh).tolist(),
-            **({"half_weight": half_weight(mesh).tolist()} if setting.watched else {}),
+            **({"half_weight": half_weight(mesh).tolist()} if setting.city_by_city else {}),
             **{name: values.tolist() for name, values in intervals.columns().items()},
         },
         "curve": {
@@ -142,15 +142,15 @@ def measure(job: Job) -> dict[str, Any]:
 
 
 def slopes(summed: Array) -> Array:
-    """Of log R(t) against log t over the second half of the rounds, by seed: below 1 is sublinear."""
-    late = np.arange(summed.shape[1] // 2, summed.shape[1])
-    t = np.log(late + 1.0)
-    log_regret = np.log(np.maximum(summed[:, late], 1e-12))
+    """Slopes of log R(t) against log t over the second half of the rounds, by seed; below 1 is sublinear."""
+    second_half = np.arange(summed.shape[1] // 2, summed.shape[1])
+    t = np.log(second_half + 1.0)
+    log_regret = np.log(np.maximum(summed[:, second_half], 1e-12))
     return np.asarray(np.polyfit(t, log_regret.T, 1)[0])
 
 
 def own_weight(mesh: Mesh) -> Array:
-    """omega_ii at the end, mean over cities and arms, by seed; not a number where there are no weights."""
+    """omega_ii at the end, mean over cities and arms, by seed; NaN for a policy without weights."""
     learners = [block.learner for block in mesh.blocks]
     own = [
         np.diagonal(learner.weights, axis1=-2, axis2=-1).reshape(len(mesh.seeds), -1)
@@ -163,13 +163,13 @@ def own_weight(mesh: Mesh) -> Array:
 
 
 def half_weight(mesh: Mesh) -> Array:
-    """How much of a city's weights goes to its own half of one group of all cities, by seed."""
+    """The share of a city's weights on its own half of all cities, which are one group, by seed."""
     learner = mesh.blocks[0].learner
     if not isinstance(learner, WeightedLearner):
         return np.full(len(mesh.seeds), np.nan)
     half = np.arange(mesh.world.cities) < mesh.world.cities // 2
-    alike = half[:, None] == half  # (I, J)
-    return np.asarray((learner.weights * alike).sum(axis=-1).reshape(len(mesh.seeds), -1).mean(axis=1))
+    same_half = half[:, None] == half  # (I, J)
+    return np.asarray((learner.weights * same_half).sum(axis=-1).reshape(len(mesh.seeds), -1).mean(axis=1))
 
 
 class Results:
@@ -181,14 +181,14 @@ class Results:
     def _path(self, job: Job) -> Path:
         return self._folder / f"{job.key}.json"
 
-    def missing(self, jobs: Sequence[Job]) -> list[Job]:
+    def missing_jobs(self, jobs: Sequence[Job]) -> list[Job]:
         return [job for job in dict.fromkeys(jobs) if not self._path(job).exists()]
 
-    def keep(self, job: Job, record: dict[str, Any]) -> None:
+    def store(self, job: Job, record: dict[str, Any]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        fresh = self._path(job).with_suffix(".new")
-        fresh.write_text(json.dumps(record), encoding="utf-8")
-        fresh.replace(self._path(job))
+        new_file = self._path(job).with_suffix(".new")
+        new_file.write_text(json.dumps(record), encoding="utf-8")
+        new_file.replace(self._path(job))
 
     def read(self, job: Job) -> dict[str, Any]:
         record: dict[str, Any] = json.loads(self._path(job).read_text(encoding="utf-8"))
@@ -196,14 +196,14 @@ class Results:
 
 
 def run_all(jobs: Sequence[Job], results: Results, workers: int) -> Iterator[Job]:
-    """Run all on as many cores, the longest first, keep each result as it comes, and tell which is done."""
+    """Run all jobs in `workers` processes, the longest first; store each result and yield its job."""
     longest_first = sorted(jobs, key=lambda job: job.effort, reverse=True)
     with ProcessPoolExecutor(max_workers=workers) as pool:
-        running = {pool.submit(measure, job): job for job in longest_first}
+        jobs_by_future = {pool.submit(measure, job): job for job in longest_first}
         try:
-            for done in as_completed(running):
-                job = running[done]
-                results.keep(job, done.result())
+            for future in as_completed(jobs_by_future):
+                job = jobs_by_future[future]
+                results.store(job, future.result())
                 yield job
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -1,5 +1,5 @@
-"""What was measured, as CSV files: a row for every run and seed, for every mark of a curve, for every city
-watched, and for what a round costs. The report and the figures are made from these files alone."""
+"""The measurements as CSV files: a row for every run, seed, mark of a curve, city and cost of a round. Report
+and figures are made from these files alone."""
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,12 +20,12 @@ def write_tables(results: Results, jobs: Sequence[Job], costs: Sequence[Cost], o
     runs, seeds, curves, cities = [], [], [], []
     for job in jobs:
         record = results.read(job)
-        named = {name: record[name] for name in ("setting", "groups", "policy")}
-        told = ("rounds", "gossip_every", "bytes", "cpu_seconds")
-        runs.append(named | {"seeds": len(job.seeds)} | {name: record[name] for name in told})
-        seeds += [named | row for row in _rows(record["seeds"])]
-        curves += [named | row for row in _rows(record["curve"])]
-        cities += [named | row for row in record["cities"]]
+        identity = {name: record[name] for name in ("setting", "groups", "policy")}
+        fields = ("rounds", "gossip_every", "bytes", "cpu_seconds")
+        runs.append(identity | {"seeds": len(job.seeds)} | {name: record[name] for name in fields})
+        seeds += [identity | row for row in _rows(record["seeds"])]
+        curves += [identity | row for row in _rows(record["curve"])]
+        cities += [identity | row for row in record["cities"]]
     return [
         _write(out / "runs.csv", runs),
         _write(out / "seeds.csv", seeds),
@@ -49,7 +49,7 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def _text(value: Any) -> Any:
-    """Six digits are more than any figure is sure of; nothing where there is nothing."""
+    """Six digits are more than the precision of any value; NaN is an empty cell."""
     if not isinstance(value, float):
         return value
     return "" if np.isnan(value) else f"{value:.6g}"
@@ -57,7 +57,7 @@ def _text(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Tables:
-    """The same files, read."""
+    """The contents of the files."""
 
     runs: Mapping[Key, Mapping[str, str]]
     seeds: Mapping[Key, Mapping[str, Array]]
@@ -103,14 +103,14 @@ def _key(row: Mapping[str, str]) -> Key:
 
 
 def _by_key(rows: Iterable[dict[str, str]]) -> dict[Key, dict[str, Array]]:
-    gathered: dict[Key, list[dict[str, str]]] = {}
+    rows_by_key: dict[Key, list[dict[str, str]]] = {}
     for row in rows:
-        gathered.setdefault(_key(row), []).append(row)
+        rows_by_key.setdefault(_key(row), []).append(row)
     return {
         key: {
-            name: np.array([float(row[name]) if row[name] else np.nan for row in some])
-            for name in some[0]
+            name: np.array([float(row[name]) if row[name] else np.nan for row in rows_])
+            for name in rows_[0]
             if name not in ("setting", "groups", "policy")
         }
-        for key, some in gathered.items()
+        for key, rows_ in rows_by_key.items()
     }

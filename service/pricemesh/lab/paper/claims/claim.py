@@ -1,5 +1,5 @@
-"""A claim of the paper: where it stands, what it says in our words, and the rule by which our figures judge
-it. A verdict is never written by hand."""
+"""A claim of the paper: its place, its content in our words, and the rule by which our figures judge it. No
+verdict is written by hand."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Reading:
-    """How the paper's two algorithms are read."""
+    """Our or the printed version of the paper's two algorithms."""
 
     name: str
     linucb: str
@@ -38,7 +38,7 @@ PRINTED = Reading("as printed", lab.LINUCB_PRINTED, lab.SGD_PRINTED)
 
 @dataclass(frozen=True)
 class Finding:
-    measured: str
+    figures: str
     verdict: Verdict
 
 
@@ -55,15 +55,15 @@ class Claim:
     test: Callable[[Evidence], str] | None = None  # of the reason
 
 
-def judged(held: Iterable[bool]) -> Verdict:
-    """All, some or none."""
-    each = list(held)
+def verdict_of(checks: Iterable[bool]) -> Verdict:
+    """Holds if all checks do, in part if some do."""
+    each = list(checks)
     return Verdict.HOLDS if all(each) else Verdict.IN_PART if any(each) else Verdict.DOES_NOT
 
 
-def mostly(held: Iterable[bool]) -> Verdict:
-    """All, at least half, or less."""
-    each = list(held)
+def mostly(checks: Iterable[bool]) -> Verdict:
+    """Holds if all checks do, in part if at least half do."""
+    each = list(checks)
     return Verdict.HOLDS if all(each) else Verdict.IN_PART if 2 * sum(each) >= len(each) else Verdict.DOES_NOT
 
 
@@ -71,11 +71,11 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return max(verdicts, key=list(Verdict).index)
 
 
-def named(policy: str) -> str:
-    """Without its reading, which the report says once for all."""
+def short_name(policy: str) -> str:
+    """The name of a policy without its reading, which the report states once."""
     return lab.NAMES[policy].removesuffix(" as printed")
 
 
-def listed(values: Iterable[tuple[str, object]]) -> str:
-    """Policies by their names, each with its figure."""
-    return ", ".join(f"{named(policy)} {value}" for policy, value in values)
+def join_figures(values: Iterable[tuple[str, object]]) -> str:
+    """The name of each policy with its figure, as a list in a sentence."""
+    return ", ".join(f"{short_name(policy)} {value}" for policy, value in values)

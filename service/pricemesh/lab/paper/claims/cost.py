@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from pricemesh.lab.paper import cost
 from pricemesh.lab.paper import experiments as lab
-from pricemesh.lab.paper.claims.claim import Claim, Finding, Reading, judged, listed, named
+from pricemesh.lab.paper.claims.claim import Claim, Finding, Reading, join_figures, short_name, verdict_of
 from pricemesh.lab.paper.evidence import Evidence
 from pricemesh.lab.worlds import Linear
 
@@ -33,18 +33,18 @@ COMMUNICATION: Exponents = {
 
 
 def grows_as(what: str, claimed: Exponents) -> Callable[[Evidence, Reading], Finding]:
-    """By algorithm: none of its exponents above the claimed one."""
+    """Checks for each algorithm that none of its exponents is above the claimed one."""
 
     def judge(evidence: Evidence, _: Reading) -> Finding:
-        said, held = [], []
+        texts, checks = [], []
         for policy, table in claimed.items():
-            fitted = {v: cost.exponent(evidence.tables.cost, policy, v, what) for v in table}
-            held.append(all(fitted[varied] <= bound + SLACK for varied, bound in table.items()))
+            exponents = {v: cost.exponent(evidence.tables.cost, policy, v, what) for v in table}
+            checks.append(all(exponents[varied] <= bound + SLACK for varied, bound in table.items()))
             symbols = ", ".join(
-                f"{cost.SYMBOLS[v]} {fitted[v]:.1f} (≤ {bound:g})" for v, bound in table.items()
+                f"{cost.SYMBOLS[v]} {exponents[v]:.1f} (≤ {bound:g})" for v, bound in table.items()
             )
-            said.append(f"{named(policy)} {symbols}")
-        return Finding("exponents: " + "; ".join(said), judged(held))
+            texts.append(f"{short_name(policy)} {symbols}")
+        return Finding("exponents: " + "; ".join(texts), verdict_of(checks))
 
     return judge
 
@@ -56,29 +56,29 @@ def _seconds(evidence: Evidence, varied: str, value: int) -> dict[str, float]:
 def shared_is_slow(evidence: Evidence, _: Reading) -> Finding:
     seconds = _seconds(evidence, "cities", cost.BASE.cities)
     ratios = {p: seconds["shared"] / seconds[p] for p in (lab.LINUCB, lab.SGD, "disjoint")}
-    figures = listed((p, f"{ratio:.1f}") for p, ratio in ratios.items())
-    return Finding(f"Shared's time over that of {figures}", judged(r >= SEVERAL for r in ratios.values()))
+    figures = join_figures((p, f"{ratio:.1f}") for p, ratio in ratios.items())
+    return Finding(f"Shared's time over that of {figures}", verdict_of(r >= SEVERAL for r in ratios.values()))
 
 
 def with_inversions(evidence: Evidence) -> str:
-    """As the paper's table counts: every matrix inverted anew in every round."""
+    """As the paper's table counts: every matrix is inverted in every round."""
     by = {(c.policy, c.varied, c.value): c.seconds for c in evidence.tables.cost}
-    said = []
+    texts = []
     for n in cost.SCALES["cities"]:
         together = by.get((cost.INVERTED["shared"], "cities", n))
         apart = by.get((cost.INVERTED["disjoint"], "cities", n))
         if together and apart:
-            said.append(f"{together / apart:.1f} with {n} cities")
-    return "inverting every matrix anew in every round, Shared over Disjoint: " + ", ".join(said)
+            texts.append(f"{together / apart:.1f} with {n} cities")
+    return "inverting every matrix anew in every round, Shared over Disjoint: " + ", ".join(texts)
 
 
 def sgd_is_cheapest(evidence: Evidence, _: Reading) -> Finding:
     largest = max(c.value for c in evidence.tables.cost if c.varied == "shared")
     seconds = _seconds(evidence, "shared", largest)
-    ratios = listed((p, f"{seconds[p] / seconds[lab.SGD]:.1f}") for p in lab.PAPERS if p != lab.SGD)
+    ratios = join_figures((p, f"{seconds[p] / seconds[lab.SGD]:.1f}") for p in lab.PAPERS if p != lab.SGD)
     return Finding(
         f"time over Net-SGD-UCB's with {largest} shared features: {ratios}",
-        judged(seconds[lab.SGD] < seconds[p] for p in lab.PAPERS if p != lab.SGD),
+        verdict_of(seconds[lab.SGD] < seconds[p] for p in lab.PAPERS if p != lab.SGD),
     )
 
 
@@ -86,24 +86,24 @@ def lighter_than_the_centre(evidence: Evidence, _: Reading) -> Finding:
     world = Linear()
     whole = 8 * world.arms * (world.shared + world.widest_local)
     raw = evidence.tables.run(lab.DEFAULT, "shared", "bytes")
-    sent = {p: int(evidence.tables.run(lab.DEFAULT, p, "bytes")) for p in (lab.LINUCB, lab.SGD)}
+    sizes = {p: int(evidence.tables.run(lab.DEFAULT, p, "bytes")) for p in (lab.LINUCB, lab.SGD)}
     return Finding(
-        f"bytes of a city at an exchange: {listed(sent.items())}; all of its parameters, which the paper's "
-        f"table counts for the centre, {whole}; its raw observation {raw:.0f}",
-        judged(value < bound for value in sent.values() for bound in (whole, raw)),
+        f"bytes of a city at an exchange: {join_figures(sizes.items())}; all of its parameters, which the "
+        f"paper's table counts for the centre, {whole}; its raw observation {raw:.0f}",
+        verdict_of(value < bound for value in sizes.values() for bound in (whole, raw)),
     )
 
 
 def by_period(evidence: Evidence) -> str:
-    said = []
+    texts = []
     for policy in (lab.LINUCB, lab.SGD, "netpool"):
-        grown = ", ".join(
-            f"{period}: {evidence.grown(setting, lab.DEFAULT, policy).value:.2f} "
+        ratios = ", ".join(
+            f"{period}: {evidence.growth(setting, lab.DEFAULT, policy).value:.2f} "
             f"({evidence.tables.run(setting, policy, 'bytes') / period:.0f} bytes)"
             for period, setting in lab.PERIODS.items()
         )
-        said.append(f"{named(policy)} {grown}")
-    return "R(T) by rounds between exchanges, over that at every round (bytes a round): " + "; ".join(said)
+        texts.append(f"{short_name(policy)} {ratios}")
+    return "R(T) by rounds between exchanges, over that at every round (bytes a round): " + "; ".join(texts)
 
 
 CLAIMS = (

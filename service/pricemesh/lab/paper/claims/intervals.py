@@ -7,7 +7,7 @@ import numpy as np
 
 from pricemesh.core.arrays import Array
 from pricemesh.lab.paper import experiments as lab
-from pricemesh.lab.paper.claims.claim import OURS, Claim, Finding, Reading, Verdict, judged, listed
+from pricemesh.lab.paper.claims.claim import OURS, Claim, Finding, Reading, Verdict, join_figures, verdict_of
 from pricemesh.lab.paper.evidence import Evidence
 from pricemesh.lab.paper.study import Setting
 
@@ -31,8 +31,8 @@ def reductions(evidence: Evidence, policy: str, column: str) -> list[float]:
     """In per cent against Disjoint, under 3x4, 6x2 and 12, over the last tenth of the rounds, each policy's
     interval in units of its own alpha."""
     alone = _per_alpha(evidence, lab.DEFAULT, "disjoint", column)
-    left = [_per_alpha(evidence, lab.in_groups(lab.DEFAULT, g), policy, column) for g in lab.GROUPS]
-    return [100.0 * (1.0 - value / alone) for value in left]
+    remaining = [_per_alpha(evidence, lab.in_groups(lab.DEFAULT, g), policy, column) for g in lab.GROUPS]
+    return [100.0 * (1.0 - value / alone) for value in remaining]
 
 
 def _per_alpha(evidence: Evidence, setting: Setting, policy: str, column: str) -> float:
@@ -45,32 +45,32 @@ def _per_cent(values: Iterable[float]) -> str:
 
 
 def grows_with_density(evidence: Evidence, reading: Reading) -> Finding:
-    found = {c: reductions(evidence, reading.linucb, c) for c in ("radius_whole", "square_shared")}
-    said = "; ".join(f"{MEASURES[column]} {_per_cent(values)}" for column, values in found.items())
-    return Finding(said, judged(values[0] < values[1] < values[2] for values in found.values()))
+    by_measure = {c: reductions(evidence, reading.linucb, c) for c in ("radius_whole", "square_shared")}
+    text = "; ".join(f"{MEASURES[column]} {_per_cent(values)}" for column, values in by_measure.items())
+    return Finding(text, verdict_of(values[0] < values[1] < values[2] for values in by_measure.values()))
 
 
 def alike_in_all(evidence: Evidence, reading: Reading) -> Finding:
-    found = {c: reductions(evidence, reading.sgd, c) for c in ("radius_whole", "square_shared")}
-    said = "; ".join(f"{MEASURES[column]} {_per_cent(values)}" for column, values in found.items())
-    return Finding(said, judged(max(values) - min(values) < CLOSE for values in found.values()))
+    by_measure = {c: reductions(evidence, reading.sgd, c) for c in ("radius_whole", "square_shared")}
+    text = "; ".join(f"{MEASURES[column]} {_per_cent(values)}" for column, values in by_measure.items())
+    return Finding(text, verdict_of(max(values) - min(values) < CLOSE for values in by_measure.values()))
 
 
 def as_tabled(
-    which: Callable[[Reading], str], printed: tuple[float, ...]
+    which: Callable[[Reading], str], papers_values: tuple[float, ...]
 ) -> Callable[[Evidence, Reading], Finding]:
     """One of our measures is within `CLOSE` points of all three figures; in part, of two of them."""
 
     def judge(evidence: Evidence, reading: Reading) -> Finding:
         all_ = {column: reductions(evidence, which(reading), column) for column in MEASURES}
-        off = {c: sorted(abs(a - b) for a, b in zip(v, printed, strict=True)) for c, v in all_.items()}
+        off = {c: sorted(abs(a - b) for a, b in zip(v, papers_values, strict=True)) for c, v in all_.items()}
         column = min(off, key=lambda c: off[c][-1])
         nearest = min(off, key=lambda c: off[c][1])
-        said = f"closest measure ({MEASURES[column]}) {_per_cent(all_[column])}"
+        text = f"closest measure ({MEASURES[column]}) {_per_cent(all_[column])}"
         if nearest != column:
-            said += f"; closest in two of three ({MEASURES[nearest]}) {_per_cent(all_[nearest])}"
+            text += f"; closest in two of three ({MEASURES[nearest]}) {_per_cent(all_[nearest])}"
         close = (off[column][-1] <= CLOSE, off[nearest][1] <= CLOSE)
-        return Finding(said, Verdict.HOLDS if close[0] else Verdict.IN_PART if close[1] else Verdict.DOES_NOT)
+        return Finding(text, Verdict.HOLDS if close[0] else Verdict.IN_PART if close[1] else Verdict.DOES_NOT)
 
     return judge
 
@@ -78,20 +78,22 @@ def as_tabled(
 def shared_part_by_hand(evidence: Evidence) -> str:
     """n cities with the same information and equal weights have variance 1/n."""
     by_hand = [100.0 * (1.0 - 1.0 / n) for n in (4, 6, 12)]
-    measured = reductions(evidence, OURS.linucb, "square_shared")
+    figures = reductions(evidence, OURS.linucb, "square_shared")
     return (
         f"equal weights on n alike cities leave 1/n of the shared part's variance, a reduction of "
-        f"{_per_cent(by_hand)}; measured {_per_cent(measured)}"
+        f"{_per_cent(by_hand)}; measured {_per_cent(figures)}"
     )
 
 
 def nears_the_truth(evidence: Evidence, reading: Reading) -> Finding:
-    said, held = [], []
+    texts, checks = [], []
     for policy in reading.papers:
         fifths = _fifths(evidence.tables.curve(lab.DEFAULT, policy)["error"])
-        held.append(_falls(fifths))
-        said.append((policy, ", ".join(f"{value:.3f}" for value in fifths)))
-    return Finding(f"mean distance from the truth by fifths of the rounds: {listed(said)}", judged(held))
+        checks.append(_falls(fifths))
+        texts.append((policy, ", ".join(f"{value:.3f}" for value in fifths)))
+    return Finding(
+        f"mean distance from the truth by fifths of the rounds: {join_figures(texts)}", verdict_of(checks)
+    )
 
 
 def _fifths(curve: Array) -> list[float]:
@@ -108,8 +110,8 @@ def narrows_faster(evidence: Evidence, reading: Reading) -> Finding:
         for policy in ("shared", reading.linucb)
     }
     return Finding(
-        f"radius at the end over Disjoint's: {listed(ratios.items())}",
-        judged(r.below(1) for r in ratios.values()),
+        f"radius at the end over Disjoint's: {join_figures(ratios.items())}",
+        verdict_of(r.below(1) for r in ratios.values()),
     )
 
 
@@ -118,17 +120,17 @@ def starts_wide(evidence: Evidence, reading: Reading) -> Finding:
     for policy in (reading.sgd, "disjoint"):
         curve = evidence.tables.curve(lab.DEFAULT, policy)["radius_whole"] / lab.alpha_of(policy)
         early[policy] = float(curve[: len(curve) // 10].mean())
-    said = listed((policy, f"{value:.3f}") for policy, value in early.items())
+    text = join_figures((policy, f"{value:.3f}") for policy, value in early.items())
     return Finding(
-        f"radius over α in the first tenth of the rounds: {said}",
-        judged([early[reading.sgd] > early["disjoint"]]),
+        f"radius over α in the first tenth of the rounds: {text}",
+        verdict_of([early[reading.sgd] > early["disjoint"]]),
     )
 
 
 def narrows_steadily(evidence: Evidence, reading: Reading) -> Finding:
     fifths = _fifths(evidence.tables.curve(lab.DEFAULT, reading.sgd)["radius_whole"])
     figures = ", ".join(f"{value:.3f}" for value in fifths)
-    return Finding(f"radius by fifths of the rounds: {figures}", judged([_falls(fifths)]))
+    return Finding(f"radius by fifths of the rounds: {figures}", verdict_of([_falls(fifths)]))
 
 
 def wide_at_first(evidence: Evidence) -> str:
@@ -136,23 +138,23 @@ def wide_at_first(evidence: Evidence) -> str:
         policy: evidence.tables.curve(lab.DEFAULT, policy)["radius_whole"][0] / lab.alpha_of(policy)
         for policy in ("disjoint", lab.SGD)
     }
-    said = listed((policy, f"{value:.3f}") for policy, value in first.items())
-    return f"radius over α in round 1: {said}"
+    text = join_figures((policy, f"{value:.3f}") for policy, value in first.items())
+    return f"radius over α in round 1: {text}"
 
 
 def bound_holds(evidence: Evidence, reading: Reading) -> Finding:
-    promised = 1.0 - 1.0 / evidence.tables.rounds
-    said, held = [], []
+    target = 1.0 - 1.0 / evidence.tables.rounds
+    texts, checks = [], []
     for sigma in (0.5, 1.0, 2.0):
-        covered = evidence.average(lab.NOISES[sigma], reading.linucb, "coverage_bound")
-        held.append(covered.value + covered.error >= promised)
-        said.append(f"{covered.value:.4f} ± {covered.error:.4f} at σ={sigma:g}")
-    return Finding(f"coverage, promised {promised:.4f}: " + ", ".join(said), judged(held))
+        coverage = evidence.average(lab.NOISES[sigma], reading.linucb, "coverage_bound")
+        checks.append(coverage.value + coverage.error >= target)
+        texts.append(f"{coverage.value:.4f} ± {coverage.error:.4f} at σ={sigma:g}")
+    return Finding(f"coverage, promised {target:.4f}: " + ", ".join(texts), verdict_of(checks))
 
 
 def many_cities(evidence: Evidence) -> str:
-    covered = evidence.average(lab.SIZES[64], lab.LINUCB, "coverage_bound")
-    return f"with 64 cities and σ=0.5, coverage {covered.value:.4f} ± {covered.error:.4f}"
+    coverage = evidence.average(lab.SIZES[64], lab.LINUCB, "coverage_bound")
+    return f"with 64 cities and σ=0.5, coverage {coverage.value:.4f} ± {coverage.error:.4f}"
 
 
 TABLE = "Appendix, table of confidence-interval reduction"

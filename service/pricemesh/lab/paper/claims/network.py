@@ -1,15 +1,15 @@
 """Claims on the network: how regret grows with its size, and what the adaptive weights do."""
 
 from pricemesh.lab.paper import experiments as lab
-from pricemesh.lab.paper.claims.claim import Claim, Finding, Reading, judged, listed, named
+from pricemesh.lab.paper.claims.claim import Claim, Finding, Reading, join_figures, short_name, verdict_of
 from pricemesh.lab.paper.evidence import Evidence
 
 
 def root_of_n(evidence: Evidence, reading: Reading) -> Finding:
     exponents = {p: evidence.exponent(lab.ALL_SHARED, p) for p in reading.papers}
     return Finding(
-        f"exponent of R(T) in N: {listed(exponents.items())}",
-        judged(not exponents[policy].above(0.5) for policy in reading.networked),
+        f"exponent of R(T) in N: {join_figures(exponents.items())}",
+        verdict_of(not exponents[policy].above(0.5) for policy in reading.networked),
     )
 
 
@@ -19,52 +19,53 @@ def pooled_exponent(evidence: Evidence) -> str:
         policy: evidence.ratio(lab.ALL_SHARED[64], policy, "disjoint")
         for policy in (lab.LINUCB, lab.SGD, "shared", "netpool")
     }
-    return f"NetPool's exponent is {ours}; R(T) of 64 cities over Disjoint's: {listed(gains.items())}"
+    return f"NetPool's exponent is {ours}; R(T) of 64 cities over Disjoint's: {join_figures(gains.items())}"
 
 
 def better_than_shared(evidence: Evidence, reading: Reading) -> Finding:
     exponents = {p: evidence.exponent(lab.ALL_SHARED, p) for p in (reading.linucb, "shared")}
     against = evidence.ratio(lab.ALL_SHARED[64], reading.linucb, "shared")
     return Finding(
-        f"exponent of R(T) in N: {listed(exponents.items())}; R(T) of 64 cities {against} of Shared's",
-        judged([exponents[reading.linucb].value < exponents["shared"].value, against.below(1)]),
+        f"exponent of R(T) in N: {join_figures(exponents.items())}; R(T) of 64 cities {against} of Shared's",
+        verdict_of([exponents[reading.linucb].value < exponents["shared"].value, against.below(1)]),
     )
 
 
 def shared_part_stays(evidence: Evidence, _: Reading) -> Finding:
     exponent = evidence.exponent(lab.ALL_SHARED, "shared")
-    return Finding(f"exponent of Shared's R(T) in N: {exponent}", judged([not exponent.above(0)]))
+    return Finding(f"exponent of Shared's R(T) in N: {exponent}", verdict_of([not exponent.above(0)]))
 
 
 def low_as_shared(evidence: Evidence, reading: Reading) -> Finding:
     ratios = {p: evidence.ratio(lab.SIZES[64], p, "shared") for p in reading.networked}
     return Finding(
-        f"R(T) of 64 cities over Shared's: {listed(ratios.items())}",
-        judged(r.below(1.1) for r in ratios.values()),
+        f"R(T) of 64 cities over Shared's: {join_figures(ratios.items())}",
+        verdict_of(r.below(1.1) for r in ratios.values()),
     )
 
 
 def sublinear_in_n(evidence: Evidence, reading: Reading) -> Finding:
     exponents = {p: evidence.exponent(lab.SIZES, p) for p in reading.networked}
     return Finding(
-        f"exponent of R(T) in N: {listed(exponents.items())}", judged(e.below(1) for e in exponents.values())
+        f"exponent of R(T) in N: {join_figures(exponents.items())}",
+        verdict_of(e.below(1) for e in exponents.values()),
     )
 
 
 def adapts(evidence: Evidence, reading: Reading) -> Finding:
-    said, held = [], []
+    texts, checks = [], []
     for policy in reading.networked:
         mixed = evidence.average(lab.DEFAULT, policy, "half_weight").value
         apart = evidence.average(lab.TWO_KINDS, policy, "half_weight").value
         alike = evidence.average(lab.DEFAULT, policy, "own_weight").value
         alien = evidence.average(lab.HETEROGENEITIES[1.0], policy, "own_weight").value
-        held += [apart > 0.75, alien > 1.5 * alike]
-        said.append(
-            f"{named(policy)} {mixed:.2f} on a city's own half where contexts are alike, {apart:.2f} "
+        checks += [apart > 0.75, alien > 1.5 * alike]
+        texts.append(
+            f"{short_name(policy)} {mixed:.2f} on a city's own half where contexts are alike, {apart:.2f} "
             f"where the "
             f"halves' differ; {alike:.3f} on itself where parameters are alike, {alien:.3f} where not"
         )
-    return Finding("weights: " + "; ".join(said), judged(held))
+    return Finding("weights: " + "; ".join(texts), verdict_of(checks))
 
 
 def what_it_costs(evidence: Evidence) -> str:
@@ -72,7 +73,7 @@ def what_it_costs(evidence: Evidence) -> str:
         policy: evidence.ratio(lab.HETEROGENEITIES[1.0], policy)
         for policy in (lab.LINUCB, lab.SGD, "netpool")
     }
-    return f"R(T) over Disjoint's at heterogeneity 1: {listed(against.items())}"
+    return f"R(T) over Disjoint's at heterogeneity 1: {join_figures(against.items())}"
 
 
 CLAIMS = (
