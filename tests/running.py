@@ -139,6 +139,10 @@ class CityProcess:
             time.sleep(0.02)
         raise RuntimeError(f"the city did not start:\n{self._log.read_text()[-2000:]}")
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def kill(self) -> None:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pricemesh.errors import Unauthenticated, NotAllowed, IncompatibleMesh, PricemeshError, TooFast, UnreadableBody
+from pricemesh.errors import (
+    IncompatibleMesh,
+    NotAllowed,
+    PricemeshError,
+    TooFast,
+    Unauthenticated,
+    UnreadableBody,
+)
 from pricemesh.gossip.message import Message
 from pricemesh.gossip.signing import Keyring
 from pricemesh.http.keys import write_keys
