@@ -111,7 +111,7 @@ class Exchange:
     def _fail(self, fault: Exception) -> None:
         request_id = self.context.request_id.decode()
         log.error("unforeseen", exc_info=fault, extra={"request_id": request_id})
-        self._answer(as_answer(unforeseen(request_id)))
+        self._answer(as_answer(unforeseen(request_id)), f"unforeseen: {type(fault).__name__}")
 
     def _answer(self, answer: Answer, detail: str = "") -> None:
         self.answered = True

@@ -1,0 +1,245 @@
+"""The loop without a socket or a thread: take, recall, decide, commit, learn, answer."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from pricemesh.city import loop as loop_module
+from pricemesh.city.deciding import Quote
+from pricemesh.city.loop import FutureTicket
+from pricemesh.city.pricing import Pricing
+from pricemesh.errors import InvalidContext, PricemeshError, StorageUnavailable
+from pricemesh.runtime import Disk, Runtime
+from pricemesh.store.commands import FeedbackStatus
+from tests.running import settings_for
+
+CONTEXT = np.array([0.5, 0.25, 1.0, 0.1, 0.0]).tobytes()
+OUTSIDE = np.array([0.5, 7.0, 1.0, 0.1, 0.0]).tobytes()  # rain is at most 1
+
+
+class InlineWorker:
+    """Runs a job at once, and notes it."""
+
+    def __init__(self, jobs: list[str]) -> None:
+        self._jobs = jobs
+
+    def run(self, job: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
+        self._jobs.append(job.__name__)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(job(*arguments))
+        except Exception as fault:
+            future.set_exception(fault)
+        return future
+
+    async def close(self) -> None: ...
+
+
+class FailingDisk(Disk):
+    """Fails as told, before or after a commit."""
+
+    def __init__(self) -> None:
+        self.fails_before = self.fails_after = False
+
+    def before_commit(self) -> None:
+        if self.fails_before:
+            raise OperationalError("commit", {}, OSError("disk full"))
+
+    def after_commit(self) -> None:
+        if self.fails_after:
+            raise OperationalError("commit", {}, OSError("answer lost"))
+
+
+class City:
+    def __init__(self, folder: Path, **sections: Any) -> None:
+        self.jobs: list[str] = []
+        self.disk = FailingDisk()
+        runtime = Runtime(
+            clock=lambda: 1_700_000_000.0,
+            random_bytes=bytes,
+            worker=lambda _name: InlineWorker(self.jobs),
+            disk=self.disk,
+        )
+        self.pricing = Pricing(settings_for(f"sqlite:///{folder}/city.db", **sections), runtime)
+
+    async def quote(self, *names: tuple[str | None, str | None], context: bytes = CONTEXT) -> Any:
+        ticket = FutureTicket()
+        self.pricing.quote(Quote(names, context * len(names)), ticket)
+        return await ticket.future
+
+    async def feedback(self, *items: tuple[str, float]) -> Any:
+        ticket = FutureTicket()
+        self.pricing.feedback(items, ticket)
+        return await ticket.future
+
+
+def run(folder: Path, story: Callable[[City], Coroutine[Any, Any, None]], **sections: Any) -> None:
+    async def whole() -> None:
+        city = City(folder, **sections)
+        await city.pricing.start()
+        try:
+            await story(city)
+        finally:
+            await city.pricing.stop()
+
+    asyncio.run(whole())
+
+
+def test_requests_that_wait_together_are_one_commit_and_are_answered_after_it(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        results = await asyncio.gather(*(city.quote((f"d{i}", None)) for i in range(5)))
+        assert [rows[0].id for rows in results] == [f"d{i}" for i in range(5)]
+        assert city.jobs == ["commit"]
+        stored = await city.pricing.latest_decisions(limit=10)
+        assert len(stored) == 5
+
+    run(tmp_path, story)
+
+
+def test_feedback_is_learned_before_it_is_answered(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        await city.quote(("d", None))
+        ((result,),) = [await city.feedback(("d", 1.0))]
+        assert (result.status, result.version) == (FeedbackStatus.LEARNED, 1)
+        assert city.pricing.version == 1
+        assert city.pricing.live.lesson_counts.sum() == 1
+
+    run(tmp_path, story)
+
+
+def test_a_context_outside_its_bounds_fails_its_own_quote_alone(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        good, bad = await asyncio.gather(
+            city.quote(("good", None)), city.quote(("bad", None), context=OUTSIDE), return_exceptions=True
+        )
+        assert good[0].id == "good"
+        assert isinstance(bad, InvalidContext)
+        assert city.pricing.waiting_rows == 0
+
+    run(tmp_path, story)
+
+
+def test_a_commit_that_fails_answers_everyone_and_learns_nothing(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        await city.quote(("d", None))
+        city.disk.fails_before = True
+        outcomes = await asyncio.gather(
+            city.quote(("e", None)), city.feedback(("d", 1.0)), return_exceptions=True
+        )
+        assert [type(outcome) for outcome in outcomes] == [StorageUnavailable] * 2
+        assert city.pricing.version == 0
+        city.disk.fails_before = False
+        assert (await city.feedback(("d", 1.0)))[0].version == 1
+        assert city.pricing.waiting_rows == 0
+
+    run(tmp_path, story)
+
+
+def test_a_commit_whose_answer_was_lost_is_learned_once(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        await city.quote(("d", None), ("e", None))
+        city.disk.fails_after = True
+        with pytest.raises(StorageUnavailable):
+            await city.feedback(("d", 1.0))
+        city.disk.fails_after = False
+        (again,) = await city.feedback(("d", 1.0))
+        assert (again.status, again.version) == (FeedbackStatus.AGAIN, 1)
+        assert city.pricing.version == 1
+        assert city.pricing.live.lesson_counts.sum() == 1
+
+    run(tmp_path, story)
+
+
+def test_a_subject_is_looked_up_once_and_its_steps_are_limited(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        await city.pricing.pin(8.0, "start low")
+        await city.quote((None, "ann"))
+        await city.pricing.lift("pin")
+        city.jobs.clear()
+        rows = await city.quote((None, "ann"), (None, "ann"), (None, "bob"))
+        assert city.jobs == ["recall", "commit"]  # bob is new
+        assert rows[0].price <= 9.0
+        assert abs(rows[1].price - rows[0].price) <= 1.0
+        city.jobs.clear()
+        await city.quote((None, "ann"), (None, "bob"))
+        assert city.jobs == ["commit"]
+
+    run(tmp_path, story, guardrails={"max_step": 1.0})
+
+
+def test_a_decision_asked_for_again_is_the_same_and_no_step(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        (first,) = await city.quote(("d", "ann"))
+        await city.pricing.pin(12.0, "jump")
+        await city.quote((None, "ann"))
+        await city.pricing.lift("pin")
+        (again,) = await city.quote(("d", "ann"))
+        assert again == first
+        (following,) = await city.quote((None, "ann"))
+        assert following.price >= 11.0  # a step from 12, not from the first price
+
+    run(tmp_path, story, guardrails={"max_step": 1.0})
+
+
+def test_a_price_that_was_not_committed_is_no_step(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        await city.pricing.pin(8.0, "low")
+        await city.quote((None, "ann"))
+        await city.pricing.pin(12.0, "high")
+        city.disk.fails_before = True
+        with pytest.raises(StorageUnavailable):
+            await city.quote((None, "ann"))
+        city.disk.fails_before = False
+        await city.pricing.lift("pin")
+        (row,) = await city.quote((None, "ann"))
+        assert row.price <= 9.0
+
+    run(tmp_path, story, guardrails={"max_step": 1.0})
+
+
+def test_more_than_may_wait_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "MAX_WAITING_ROWS", 3)
+
+    async def story(city: City) -> None:
+        first = asyncio.ensure_future(city.quote(*[(None, None)] * 3))
+        await asyncio.sleep(0)
+        with pytest.raises(StorageUnavailable, match="too many writes"):
+            await city.quote((None, None))
+        assert len(await first) == 3
+        assert len(await city.quote((None, None))) == 1
+
+    run(tmp_path, story)
+
+
+def test_a_large_queue_is_committed_in_pieces_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "MAX_COMMIT_ROWS", 4)
+
+    async def story(city: City) -> None:
+        await asyncio.gather(*(city.quote((f"d{i}", None)) for i in range(6)))
+        stored = await city.pricing.latest_decisions(limit=10)
+        assert [row.decision.id for row in reversed(stored)] == [f"d{i}" for i in range(6)]
+        assert city.jobs == ["commit"] * 2
+
+    run(tmp_path, story)
+
+
+def test_what_waits_when_the_city_stops_is_committed_and_what_comes_later_is_refused(tmp_path: Path) -> None:
+    async def whole() -> None:
+        city = City(tmp_path)
+        await city.pricing.start()
+        waiting = asyncio.ensure_future(city.quote(("d", None)))
+        await asyncio.sleep(0)
+        loop = city.pricing.loop
+        await city.pricing.stop()
+        assert (await waiting)[0].id == "d"
+        with pytest.raises(PricemeshError):
+            loop.quote(Quote([(None, None)], CONTEXT), FutureTicket())
+
+    asyncio.run(whole())
