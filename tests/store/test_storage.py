@@ -25,7 +25,6 @@ from pricemesh.errors import (
     StorageUnavailable,
 )
 from pricemesh.runtime import Runtime
-from pricemesh.store import writes
 from pricemesh.store.commands import SaveDecisions
 from pricemesh.store.database import Database, migrate
 from pricemesh.store.tables import learner as learner_table
@@ -187,13 +186,11 @@ def test_a_commit_that_failed_and_had_happened_is_learned_before_the_next(
     city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
     first, second = (city.price()["decision_id"] for _ in range(2))
 
-    def fail_after_the_commit(connection: Any, operations: Any, version: int) -> Any:
-        writes.carry_out(connection, operations, version)
-        connection.commit()
+    def lose_the_answer() -> None:
         raise sa.exc.OperationalError("commit", {}, Exception("the answer got lost"))
 
     with monkeypatch.context() as patched:
-        patched.setattr("pricemesh.store.database.carry_out", fail_after_the_commit)
+        patched.setattr(city.pricing.runtime.disk, "after_commit", lose_the_answer)
         assert city.feedback(first, 0.5).status_code == 503
     assert city.state()["version"] == 0
     assert city.feedback(second, 0.7).json()["version"] == 2
@@ -296,17 +293,17 @@ def test_a_lesson_found_after_a_lost_answer_survives_a_second_failure(
     city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
     ids = [city.price()["decision_id"] for _ in range(3)]
 
-    def lose_the_answer(connection: Any, operations: Any, version: int) -> Any:
-        writes.carry_out(connection, operations, version)
-        connection.commit()
+    def lose_the_answer() -> None:
         raise sa.exc.OperationalError("commit", {}, Exception("the answer got lost"))
 
-    def fail(*_: Any) -> Any:
-        raise sa.exc.OperationalError("insert", {}, Exception("disk is full"))
+    def fail() -> None:
+        raise OSError(28, "No space left on device")
 
-    for id_, fault in zip(ids, (lose_the_answer, fail), strict=False):
+    for id_, moment, fault in zip(
+        ids, ("after_commit", "before_commit"), (lose_the_answer, fail), strict=False
+    ):
         with monkeypatch.context() as patched:
-            patched.setattr("pricemesh.store.database.carry_out", fault)
+            patched.setattr(city.pricing.runtime.disk, moment, fault)
             assert city.feedback(id_, 0.5).status_code == 503
     assert city.feedback(ids[2], 0.5).json()["version"] == 2
     assert sum(arm["count"] for arm in city.state()["arms"]) == 2

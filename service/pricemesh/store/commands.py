@@ -64,7 +64,7 @@ class CloseWindow:
     reward: float
     at: float
     frozen: bool
-    most: int = 500
+    limit: int = 500
     size: int = 1
 
 
