@@ -21,7 +21,7 @@ from pricemesh.city.loop import CityLoop, FutureTicket, SnapshotTicket, Ticket
 from pricemesh.city.settings import Settings
 from pricemesh.core.policies import Learner
 from pricemesh.core.summary import Summary
-from pricemesh.errors import ImpossiblePin, StorageUnavailable, UnknownDecision
+from pricemesh.errors import ImpossiblePin, NotStarted, StorageUnavailable, UnknownDecision
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import (
     CloseWindow,
@@ -78,8 +78,15 @@ class Pricing:
         self.mesh_record = stored.mesh_record
         if stored.payload is not None:
             self.live.load(stored.payload, stored.tallies, stored.version)
-        for lessons in self.database.lessons(self.version):
-            self.live.learn(lessons)
+        try:
+            for lessons in self.database.lessons(self.version):
+                self.live.learn(lessons)
+        except ValueError as fault:
+            self.database.close()
+            raise NotStarted(
+                f"the database holds feedback that cannot be learned ({fault}): restore a backup, or name a "
+                "new database.url"
+            ) from None
         self.controls.load(
             {name: Control(json.loads(value), since) for name, (value, since) in stored.controls.items()}
         )
@@ -231,11 +238,8 @@ class Pricing:
         """Why this city cannot serve; nothing when it can."""
         if self.draining or not self.running:
             return ["shutting down" if self.draining else "the learner is not loaded"]
-        fault = self.database.fault()
-        if fault is not None:
-            return [fault]
-        reachable = await self.runtime.in_thread(self.database.reader.reachable)
-        return [] if reachable else ["the database cannot be reached, or its schema is not current"]
+        fault = await self.runtime.in_thread(self.database.fault)
+        return [] if fault is None else [fault]
 
     async def state(self) -> dict[str, Any]:
         decisions, feedback = await self.runtime.in_thread(self.database.reader.totals)

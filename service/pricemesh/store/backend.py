@@ -5,7 +5,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
 
+from pricemesh.errors import PricemeshError
 from pricemesh.store.commands import Command
 
 
@@ -24,6 +26,14 @@ class Backend(Protocol):
 
     def update_schema(self, connection: Connection, current: str | None, target: str | None) -> None:
         """Called at start when the schema is at `current` and this version needs `target`."""
+        ...
+
+    def fault(self) -> str | None:
+        """Why nothing may be acknowledged although commits succeed; None when all is well."""
+        ...
+
+    def start_fault(self, fault: SQLAlchemyError) -> PricemeshError:
+        """What a fault at start means to the operator."""
         ...
 
     def transaction(

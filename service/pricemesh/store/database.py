@@ -5,6 +5,7 @@ differs between SQLite and Postgres is behind `Backend`.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from alembic.util import CommandError
@@ -13,7 +14,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from pricemesh.core.decision import Decision
-from pricemesh.errors import InvalidParameter, StorageUnavailable
+from pricemesh.errors import InvalidParameter, NotStarted, PricemeshError, StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store import schema
 from pricemesh.store.backend import Backend
@@ -59,7 +60,7 @@ class Database:
 
     def open(self, description: dict[str, Any]) -> StoredState:
         """Own the database, check that it is the one this city was configured for, and read its state."""
-        try:
+        with self._starting():
             connection = self._own()
             current, target = schema.revisions(connection)
             connection.rollback()
@@ -68,20 +69,15 @@ class Database:
             with connection.begin():
                 check_description(connection, self._city, description)
                 return read_state(connection, self._runtime)
-        except SQLAlchemyError as fault:
-            self.close()
-            raise StorageUnavailable(f"the database cannot be opened: {reason(fault)}") from None
-        except BaseException:
-            self.close()
-            raise
 
     def lessons(self, version: int) -> Iterator[list[Lesson]]:
         """The lessons after `version`, in order, in groups. The caller reads all of them before the first
         commit, which continues from the last version read here."""
-        connection = self._own()
         while True:
-            with connection.begin():
-                group = lessons_since(connection, version)
+            with self._starting():
+                connection = self._own()
+                with connection.begin():
+                    group = lessons_since(connection, version)
             if not group:
                 self._version = version
                 return
@@ -90,13 +86,35 @@ class Database:
 
     def migrate(self, revision: str) -> tuple[str | None, str | None]:
         """Move the schema up or down to a revision. Returns the revisions before and after."""
-        connection = self._own()
-        before, _ = schema.revisions(connection)
-        connection.rollback()
-        schema.move(connection, revision)
-        connection.commit()
-        after, _ = schema.revisions(connection)
-        return before, after
+        with self._starting():
+            connection = self._own()
+            before, _ = schema.revisions(connection)
+            connection.rollback()
+            try:
+                schema.move(connection, revision)
+            except CommandError as fault:
+                raise InvalidParameter(f"not migrated: {fault}") from None
+            connection.commit()
+            after, _ = schema.revisions(connection)
+            return before, after
+
+    @contextmanager
+    def _starting(self) -> Iterator[None]:
+        """A fault closes the database and says what it means to the operator."""
+        try:
+            yield
+        except BaseException as fault:
+            self.close()
+            if isinstance(fault, SQLAlchemyError):
+                raise self._backend.start_fault(fault) from None
+            if isinstance(fault, CommandError):
+                raise NotStarted(f"the schema of the database cannot be read: {fault}") from None
+            if isinstance(fault, ValueError | KeyError | TypeError) and not isinstance(fault, PricemeshError):
+                raise NotStarted(
+                    "the database holds values that pricemesh did not write "
+                    f"({type(fault).__name__}: {fault}): restore a backup, or name a new database.url"
+                ) from None
+            raise
 
     def close(self) -> None:
         if self._connection is not None:
@@ -105,6 +123,12 @@ class Database:
         self._backend.release()
 
     def fault(self) -> str | None:
+        """Why a commit would not be acknowledged now; None when it would. Reads from disk or network, so it
+        is called from a thread."""
+        if (lost := self._backend.fault()) is not None:
+            return lost
+        if not self.reader.reachable():
+            return "the database cannot be reached, or its schema is not current"
         return None
 
     def recall(self, ids: Sequence[str], subjects: Sequence[str]) -> Recall:
@@ -131,11 +155,13 @@ class Database:
         try:
             connection = self._own()
             if self._in_doubt:
+                self._check_files()
                 self._recover(connection)
             self._in_doubt = True
             self._runtime.disk.before_commit()
             with self._backend.transaction(connection, commands):
                 outcome = carry_out(self._backend, connection, commands, self._version)
+            self._check_files()
             self._runtime.disk.after_commit()
         except (OperationalError, OSError) as fault:
             raise StorageUnavailable(f"the database does not take writes: {reason(fault)}") from None
@@ -149,6 +175,13 @@ class Database:
         self._in_doubt = False
         recovered, self._unlearned = self._unlearned, []
         return CommitResult(outcome.results, [*recovered, *outcome.lessons], outcome.decisions)
+
+    def _check_files(self) -> None:
+        """Called after a commit, before it is acknowledged; and before the next one when that failed. A check
+        before every commit would add nothing, and cost the writer's thread two more waits for the
+        interpreter."""
+        if (lost := self._backend.fault()) is not None:
+            raise StorageUnavailable(lost)
 
     def _commit_one_by_one(self, commands: Sequence[Command]) -> CommitResult:
         """Commit each command alone, so that one that the database refuses does not fail the others."""
@@ -186,9 +219,5 @@ def migrate(
     database = Database(url, city, runtime or Runtime())
     try:
         return database.migrate(revision)
-    except SQLAlchemyError as fault:
-        raise StorageUnavailable(f"not migrated: {reason(fault)}") from None
-    except CommandError as fault:
-        raise InvalidParameter(f"not migrated: {fault}") from None
     finally:
         database.close()

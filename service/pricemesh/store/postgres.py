@@ -14,9 +14,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import URL, Column, Connection, Engine, String, create_engine, event
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import SQLAlchemyError
 
-from pricemesh.errors import DatabaseInUse, SchemaOutdated
+from pricemesh.errors import DatabaseInUse, PricemeshError, SchemaOutdated, StorageUnavailable
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
+from pricemesh.store.faults import reason
 from pricemesh.store.tables import metadata
 
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
@@ -45,6 +47,12 @@ class Postgres:
         raise SchemaOutdated(
             f"the database is at revision {current or 'none'}, not {target}: run `pricemesh migrate`"
         )
+
+    def fault(self) -> str | None:
+        return None  # a server that loses its files ends the connection
+
+    def start_fault(self, fault: SQLAlchemyError) -> PricemeshError:
+        return StorageUnavailable(f"the database cannot be opened: {reason(fault)}")
 
     @contextmanager
     def transaction(self, connection: Connection, commands: Sequence[Command]) -> Iterator[None]:

@@ -85,6 +85,8 @@ class Reader:
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
+        if (lost := self._backend.fault()) is not None:
+            raise StorageUnavailable(lost)
         try:
             with self._backend.engine.connect() as connection:
                 yield connection

@@ -29,6 +29,12 @@ def revisions(connection: Connection) -> tuple[str | None, str | None]:
     return MigrationContext.configure(connection).get_current_revision(), script.get_current_head()
 
 
+def exists(revision: str) -> bool:
+    """Whether this version of pricemesh has the revision."""
+    scripts = ScriptDirectory.from_config(_config()).walk_revisions("base", "heads")
+    return revision in [script.revision for script in scripts]
+
+
 def _config(connection: Connection | None = None) -> Config:
     """Migrations are in the package when it is installed, beside the source root in a checkout."""
     package = Path(__file__).parents[1]

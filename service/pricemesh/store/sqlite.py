@@ -1,4 +1,4 @@
-"""SQLite: connections, the lock file, the WAL checkpoint size and the statements of traffic.
+"""SQLite: connections, the lock file, lost files, the WAL checkpoint size and the statements of traffic.
 
 The statements go to the driver directly: for many small rows, most of the time would otherwise go into
 preparing parameters.
@@ -6,6 +6,7 @@ preparing parameters.
 
 import fcntl
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -13,11 +14,14 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from sqlalchemy import URL, Connection, create_engine, event
+from sqlalchemy import URL, Connection, create_engine, event, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from pricemesh.errors import DatabaseInUse, StorageUnavailable
+from pricemesh.errors import DatabaseInUse, NotStarted, PricemeshError, StorageUnavailable
 from pricemesh.store import schema
 from pricemesh.store.commands import Command
+from pricemesh.store.faults import reason
+from pricemesh.store.sqlite_file import OpenFile
 
 # A commit that fills the WAL beyond this many pages also checkpoints it. A long WAL takes long to checkpoint,
 # and callers who ask for one price each wait meanwhile; a short WAL slows batches, whose commits are as large
@@ -32,15 +36,72 @@ class Sqlite:
         self._path = str(url.database)
         self._lock_file: IO[str] | None = None
         self._wal_pages = SHORT_WAL_PAGES
+        self._file = OpenFile(self._path)
         self.engine = create_engine(url)
-        event.listen(self.engine, "connect", _configure)
+        event.listen(self.engine, "connect", self._configure)
 
     def own(self, city: str) -> Connection:  # noqa: ARG002
         if self._lock_file is None:
             self._lock_file = self._lock()
         connection = self.engine.connect()
+        try:
+            self._begin_wal(connection)
+        except BaseException:
+            connection.close()
+            raise
         self._wal_pages = SHORT_WAL_PAGES
         return connection
+
+    def _configure(self, connection: Any, _record: Any) -> None:
+        """Set up a new connection. It must not be to a file that has taken the place of ours."""
+        if (fault := self.fault()) is not None:
+            connection.close()
+            raise StorageUnavailable(fault)
+        cursor = connection.cursor()
+        for pragma in (
+            "synchronous=FULL",
+            "busy_timeout=5000",
+            "foreign_keys=ON",
+            f"wal_autocheckpoint={SHORT_WAL_PAGES}",
+        ):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    def _begin_wal(self, connection: Connection) -> None:
+        """Switch to WAL mode, which changes the file; so first check whose file it is."""
+        names = connection.scalars(text("SELECT name FROM sqlite_master WHERE type = 'table'"))
+        tables = {name for name in names if not name.startswith("sqlite_")} - {"alembic_version"}
+        current, _ = schema.revisions(connection)
+        connection.rollback()
+        if tables and (current is None or "decisions" not in tables):
+            raise NotStarted(
+                f"{self._path} is a SQLite file of another program (it has the table {min(tables)}): "
+                "name another file in database.url"
+            )
+        if current is not None and not schema.exists(current):
+            raise NotStarted(
+                f"{self._path} has the schema revision {current}, which this version of pricemesh does not "
+                "know: use the version that wrote it, or name another file in database.url"
+            )
+        connection.exec_driver_sql("PRAGMA journal_mode=WAL").all()
+        connection.rollback()
+        connection.exec_driver_sql("SELECT 1 FROM sqlite_master").all()  # creates the -wal file
+        connection.rollback()
+        self._file.remember()
+
+    def fault(self) -> str | None:
+        return self._file.fault()
+
+    def start_fault(self, fault: SQLAlchemyError) -> PricemeshError:
+        code = getattr(fault.orig, "sqlite_errorcode", 0) & 0xFF if isinstance(fault, DBAPIError) else 0
+        if code == sqlite3.SQLITE_NOTADB:
+            return NotStarted(f"{self._path} is not a SQLite file: name another file in database.url")
+        if code == sqlite3.SQLITE_CORRUPT:
+            return NotStarted(
+                f"{self._path} is damaged ({reason(fault)}): put a backup in its place (without the -wal and "
+                "-shm files beside it), or name a new file in database.url"
+            )
+        return StorageUnavailable(f"the database {self._path} cannot be opened: {reason(fault)}")
 
     def _lock(self) -> IO[str]:
         database = Path(self._path).resolve()  # one lock for all names (links) of a file
@@ -59,6 +120,7 @@ class Sqlite:
         return lock_file
 
     def release(self) -> None:
+        self._file.forget()  # closing the last connection deletes the WAL
         self.engine.dispose()
         if self._lock_file is not None:
             self._lock_file.close()
@@ -92,19 +154,6 @@ class Sqlite:
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
         return _rows(connection, f"{query} IN (SELECT value FROM json_each(?))", ids)
-
-
-def _configure(connection: Any, _record: Any) -> None:
-    cursor = connection.cursor()
-    for pragma in (
-        "journal_mode=WAL",
-        "synchronous=FULL",
-        "busy_timeout=5000",
-        "foreign_keys=ON",
-        f"wal_autocheckpoint={SHORT_WAL_PAGES}",
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
 
 
 @cache

@@ -3,11 +3,22 @@
 import json
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from pricemesh.errors import SchemaChanged
 from pricemesh.runtime import Runtime
-from pricemesh.store.tables import city, controls, dropped, learner, letters, mesh, peers, trusted
+from pricemesh.store.tables import (
+    city,
+    controls,
+    decisions,
+    dropped,
+    feedback,
+    learner,
+    letters,
+    mesh,
+    peers,
+    trusted,
+)
 
 
 class MeshRecord(NamedTuple):
@@ -51,6 +62,8 @@ def check_description(connection: Connection, name: str, description: dict[str, 
 
 
 def read_state(connection: Connection, runtime: Runtime) -> StoredState:
+    for table in (decisions, feedback):  # a page that the next insert needs may be damaged
+        connection.scalar(select(func.max(table.c.number)))
     snapshot = connection.execute(select(learner)).first()
     return StoredState(
         version=snapshot.version if snapshot else 0,
