@@ -18,7 +18,12 @@ def save(*ids: str) -> list[SaveDecisions]:
 
 
 def opened(path: Path, runtime: Runtime | None = None) -> Database:
-    url = f"sqlite:///{path}"
+    """A SQLite database."""
+    return opened_at(f"sqlite:///{path}", runtime)
+
+
+def opened_at(url: str, runtime: Runtime | None = None) -> Database:
+    """A database that has nothing to learn."""
     database = Database(url, "lisbon", runtime or Runtime())
     database.open(settings_for(url).schema_description)
     assert list(database.lessons(0)) == []

@@ -4,6 +4,7 @@ Only `commit` writes, all or nothing, on the one connection that owns the databa
 differs between SQLite and Postgres is behind `Backend`.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from pricemesh.core.decision import Decision
-from pricemesh.errors import InvalidParameter, NotStarted, PricemeshError, StorageUnavailable
+from pricemesh.errors import DatabaseInUse, InvalidParameter, NotStarted, PricemeshError, StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store import schema
 from pricemesh.store.backend import Backend
@@ -29,6 +30,9 @@ from pricemesh.store.writes import carry_out
 __all__ = ["CommitResult", "Database", "MeshRecord", "Recall", "StoredState", "migrate"]
 
 MAX_LESSONS_IN_DOUBT = 10_000  # more than one commit can hold
+LOCK_POLL_SECONDS = 0.05
+
+log = logging.getLogger("pricemesh")
 
 
 class CommitResult(NamedTuple):
@@ -61,7 +65,7 @@ class Database:
     def open(self, description: dict[str, Any]) -> StoredState:
         """Own the database, check that it is the one this city was configured for, and read its state."""
         with self._starting():
-            connection = self._own()
+            connection = self._own_patiently()
             current, target = schema.revisions(connection)
             connection.rollback()
             if current != target:
@@ -87,7 +91,7 @@ class Database:
     def migrate(self, revision: str) -> tuple[str | None, str | None]:
         """Move the schema up or down to a revision. Returns the revisions before and after."""
         with self._starting():
-            connection = self._own()
+            connection = self._own_patiently()
             before, _ = schema.revisions(connection)
             connection.rollback()
             try:
@@ -147,6 +151,25 @@ class Database:
         self._connection = self._backend.own(self._city)
         return self._connection
 
+    def _own_patiently(self) -> Connection:
+        """As `_own`, but wait for a process that is ending, or whose lock the server has yet to release."""
+        deadline = self._runtime.monotonic() + self._lock_wait_seconds
+        wait_logged = False
+        while True:
+            try:
+                return self._own()
+            except DatabaseInUse:
+                seconds_left = deadline - self._runtime.monotonic()
+                if seconds_left <= 0:
+                    raise
+                if not wait_logged:
+                    log.info(
+                        "another process owns the database: waiting for it to end",
+                        extra={"city": self._city, "max_seconds": self._lock_wait_seconds},
+                    )
+                    wait_logged = True
+                self._runtime.sleep(min(LOCK_POLL_SECONDS, seconds_left))
+
     # Writing
 
     def commit(self, commands: Sequence[Command]) -> CommitResult:
@@ -163,6 +186,8 @@ class Database:
                 outcome = carry_out(self._backend, connection, commands, self._version)
             self._check_files()
             self._runtime.disk.after_commit()
+        except DatabaseInUse as fault:  # the connection was lost, and its lock with it
+            raise StorageUnavailable(str(fault)) from None
         except (OperationalError, OSError) as fault:
             raise StorageUnavailable(f"the database does not take writes: {reason(fault)}") from None
         except DBAPIError as fault:
@@ -192,8 +217,9 @@ class Database:
             except StorageUnavailable as fault:
                 total.results.append(fault)
             else:
-                for whole, part in zip(total, outcome, strict=True):
-                    whole.extend(part)
+                total.results.extend(outcome.results)
+                total.lessons.extend(outcome.lessons)
+                total.decisions.extend(outcome.decisions)
         return total
 
     def _recover(self, connection: Connection) -> None:
@@ -212,11 +238,15 @@ def _backend(url: str) -> Backend:
 
 
 def migrate(
-    url: str, revision: str, city: str, runtime: Runtime | None = None
+    url: str,
+    revision: str,
+    city: str,
+    runtime: Runtime | None = None,
+    lock_wait_seconds: float = 0.0,
 ) -> tuple[str | None, str | None]:
     """Move the schema of a city's database up or down to a revision, unless the city is being served. Returns
     the revisions before and after."""
-    database = Database(url, city, runtime or Runtime())
+    database = Database(url, city, runtime or Runtime(), lock_wait_seconds)
     try:
         return database.migrate(revision)
     finally:
