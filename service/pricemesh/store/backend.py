@@ -50,3 +50,11 @@ class Backend(Protocol):
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
         """Run a query that ends before the condition on a decision's id. Rows are the driver's tuples."""
         ...
+
+    def reading(self, connection: Connection) -> AbstractContextManager[None]:
+        """Around statements that only read."""
+        ...
+
+    def latest_prices(self, connection: Connection, subjects: Sequence[str]) -> Sequence[Any]:
+        """(subject, price) of each subject's decision with the highest number."""
+        ...

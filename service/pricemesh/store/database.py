@@ -22,7 +22,7 @@ from pricemesh.store.backend import Backend
 from pricemesh.store.commands import Command, Lesson
 from pricemesh.store.faults import reason
 from pricemesh.store.postgres import Postgres
-from pricemesh.store.reads import Reader, lessons_since
+from pricemesh.store.reads import Reader, decisions_by_id, lessons_since
 from pricemesh.store.sqlite import Sqlite
 from pricemesh.store.startup import MeshRecord, StoredState, check_description, read_state
 from pricemesh.store.writes import carry_out
@@ -135,11 +135,6 @@ class Database:
             return "the database cannot be reached, or its schema is not current"
         return None
 
-    def recall(self, ids: Sequence[str], subjects: Sequence[str]) -> Recall:
-        found = {id_: kept.decision for id_ in ids if (kept := self.reader.decision(id_)) is not None}
-        prices = {s: p for s in subjects if (p := self.reader.latest_price(s)) is not None}
-        return Recall(found, prices)
-
     def _own(self) -> Connection:
         """The writer's connection, made anew when it was lost."""
         connection = self._connection
@@ -170,7 +165,21 @@ class Database:
                     wait_logged = True
                 self._runtime.sleep(min(LOCK_POLL_SECONDS, seconds_left))
 
-    # Writing
+    # Reading and writing on the writer's connection
+
+    def recall(self, decision_ids: Sequence[str], subjects: Sequence[str]) -> Recall:
+        """Called from the writer's thread, before decisions with a subject are made. At most two statements,
+        for thousands of each."""
+        try:
+            connection = self._own()
+            with self._backend.reading(connection):
+                existing = decisions_by_id(self._backend, connection, decision_ids) if decision_ids else {}
+                prices = self._backend.latest_prices(connection, subjects) if subjects else ()
+        except DatabaseInUse as fault:  # the connection was lost, and its lock with it
+            raise StorageUnavailable(str(fault)) from None
+        except SQLAlchemyError as fault:
+            raise StorageUnavailable(f"the database cannot be read: {reason(fault)}") from None
+        return Recall(existing, dict(prices))
 
     def commit(self, commands: Sequence[Command]) -> CommitResult:
         """Carry out all commands in one transaction. After a StorageUnavailable nothing may be acknowledged.

@@ -24,6 +24,11 @@ from pricemesh.store.tables import metadata
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _ONE_INSERT = ({SaveDecisions}, {SaveFeedback})  # kinds of commands that together make one INSERT
 
+_LATEST_PRICES = """
+SELECT requested.subject, latest.price FROM unnest(%s::TEXT[]) AS requested(subject) CROSS JOIN LATERAL (
+  SELECT price FROM decisions WHERE decisions.subject = requested.subject ORDER BY number DESC LIMIT 1
+) AS latest"""
+
 
 class Postgres:
     def __init__(self, url: URL) -> None:
@@ -79,6 +84,14 @@ class Postgres:
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
         return _rows(connection, f"{query} = ANY(%s::TEXT[])", ids)
+
+    @contextmanager
+    def reading(self, connection: Connection) -> Iterator[None]:
+        with _autocommit(connection, True):
+            yield
+
+    def latest_prices(self, connection: Connection, subjects: Sequence[str]) -> Sequence[Any]:
+        return _rows(connection, _LATEST_PRICES, subjects)
 
 
 def _engine(url: URL) -> Engine:

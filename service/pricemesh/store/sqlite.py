@@ -30,6 +30,12 @@ SHORT_WAL_PAGES, LONG_WAL_PAGES = 400, 4000
 LARGE_COMMIT_ROWS = 500
 ROWS_PER_STATEMENT = 100  # the driver caches about as many prepared statements
 
+_LATEST_PRICES = """
+SELECT decisions.subject, decisions.price FROM json_each(?) AS requested CROSS JOIN decisions
+ON decisions.number = (
+  SELECT number FROM decisions WHERE subject = requested.value ORDER BY number DESC LIMIT 1
+)"""
+
 
 class Sqlite:
     def __init__(self, url: URL) -> None:
@@ -154,6 +160,14 @@ class Sqlite:
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
         return _rows(connection, f"{query} IN (SELECT value FROM json_each(?))", ids)
+
+    @contextmanager
+    def reading(self, connection: Connection) -> Iterator[None]:
+        with connection.begin():
+            yield
+
+    def latest_prices(self, connection: Connection, subjects: Sequence[str]) -> Sequence[Any]:
+        return _rows(connection, _LATEST_PRICES, subjects)
 
 
 @cache
