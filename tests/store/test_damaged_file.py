@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from pricemesh.city.configuration import as_variables
-from pricemesh.errors import NotStarted
+from pricemesh.errors import NotStarted, PricemeshError
 from pricemesh.runtime import Runtime
+from pricemesh.serving.app import create_app
 from pricemesh.store.commands import AddPeers, SaveDecisions
 from pricemesh.store.database import Database, migrate
 from tests.running import CONFIG, settings_for
@@ -106,8 +108,8 @@ DAMAGES = [
     (other_program_with_revisions, "of another program"),
     (newer_version, "revision 9999"),
     (several_revisions, "more than one head"),
-    (unreadable_description, "did not write"),
-    (short_description, "did not write"),
+    (unreadable_description, "does not write"),
+    (short_description, "does not write"),
 ]
 
 
@@ -123,7 +125,7 @@ def test_a_start_on_a_damaged_or_foreign_file_says_so(
         database.open(settings_for(url).schema_description)
     assert "\n" not in str(refusal.value)
     assert path.read_bytes() == before, "the file was changed"
-    if "did not write" not in text:
+    if "does not write" not in text:
         with pytest.raises(NotStarted, match=text):
             migrate(url, "head", "lisbon")
 
@@ -159,3 +161,31 @@ def test_a_command_on_a_damaged_or_foreign_file_prints_one_line_and_exits_with_2
     errors = [line for line in run.stderr.splitlines() if "no API keys" not in line]
     assert len(errors) == 1, run.stderr
     assert errors[0].startswith("error: ")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_damage_to_the_file_makes_a_start_end_in_a_traceback(path: Path, seed: int) -> None:
+    settings = settings_for(f"sqlite:///{path}")
+    ours(path)
+    controls = "INSERT INTO controls VALUES ('freeze', '{\"reason\": \"audit\"}', 1.0)"
+    run_sql(path, controls, "PRAGMA wal_checkpoint(TRUNCATE)")
+    whole = path.read_bytes()
+    rng, refusals = Random(seed), list[str]()
+    for _ in range(12):
+        damaged = bytearray(whole)
+        for _ in range(rng.randint(1, 40)):
+            at, length = rng.randrange(len(damaged)), rng.choice((1, 16, 4096))
+            damaged[at : at + length] = rng.randbytes(len(damaged[at : at + length]))
+        for file in path.parent.glob("city.db*"):
+            file.unlink()
+        path.write_bytes(damaged)
+        app = create_app(settings)
+        try:
+            app.pricing.open()
+            app.gossip.open()
+        except PricemeshError as refusal:
+            refusals.append(str(refusal))
+        finally:
+            app.pricing.database.close()
+    assert refusals
+    assert "\n" not in "".join(refusals)

@@ -21,7 +21,7 @@ from pricemesh.city.loop import CityLoop, FutureTicket, SnapshotTicket, Ticket
 from pricemesh.city.settings import Settings
 from pricemesh.core.policies import Learner
 from pricemesh.core.summary import Summary
-from pricemesh.errors import ImpossiblePin, NotStarted, StorageUnavailable, UnknownDecision
+from pricemesh.errors import ImpossiblePin, StorageUnavailable, UnknownDecision
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import (
     CloseWindow,
@@ -33,6 +33,7 @@ from pricemesh.store.commands import (
     UpdateMesh,
 )
 from pricemesh.store.database import Database
+from pricemesh.store.startup import StoredState, refuse_damaged_values
 
 log = logging.getLogger("pricemesh")
 
@@ -76,24 +77,26 @@ class Pricing:
         """Own the database and bring the learner to what it keeps; raises whatever hinders a start."""
         stored = self.database.open(self.settings.schema_description)
         self.mesh_record = stored.mesh_record
-        if stored.payload is not None:
-            self.live.load(stored.payload, stored.tallies, stored.version)
         try:
-            for lessons in self.database.lessons(self.version):
-                self.live.learn(lessons)
-        except ValueError as fault:
+            with refuse_damaged_values():
+                self._restore(stored)
+        except BaseException:
             self.database.close()
-            raise NotStarted(
-                f"the database holds feedback that cannot be learned ({fault}): restore a backup, or name a "
-                "new database.url"
-            ) from None
-        self.controls.load(
-            {name: Control(json.loads(value), since) for name, (value, since) in stored.controls.items()}
-        )
+            raise
         arm = self.controls.pinned_arm
         if arm is not None and not self._guardrails.allows(arm):
             log.warning("the pin is outside floor and ceiling and has no effect", extra={"arm": arm})
         self._opened = True
+
+    def _restore(self, stored: StoredState) -> None:
+        """Bring learner and controls to what the database holds."""
+        if stored.payload is not None:
+            self.live.load(stored.payload, stored.tallies, stored.version)
+        for lessons in self.database.lessons(self.version):
+            self.live.learn(lessons)
+        self.controls.load(
+            {name: Control(json.loads(value), since) for name, (value, since) in stored.controls.items()}
+        )
 
     async def start(self) -> None:
         if not self._opened:

@@ -15,7 +15,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from pricemesh.core.decision import Decision
-from pricemesh.errors import DatabaseInUse, InvalidParameter, NotStarted, PricemeshError, StorageUnavailable
+from pricemesh.errors import DatabaseInUse, InvalidParameter, NotStarted, StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store import schema
 from pricemesh.store.backend import Backend
@@ -24,7 +24,13 @@ from pricemesh.store.faults import reason
 from pricemesh.store.postgres import Postgres
 from pricemesh.store.reads import Reader, decisions_by_id, lessons_since
 from pricemesh.store.sqlite import Sqlite
-from pricemesh.store.startup import MeshRecord, StoredState, check_description, read_state
+from pricemesh.store.startup import (
+    MeshRecord,
+    StoredState,
+    check_description,
+    read_state,
+    refuse_damaged_values,
+)
 from pricemesh.store.writes import carry_out
 
 __all__ = ["CommitResult", "Database", "MeshRecord", "Recall", "StoredState", "migrate"]
@@ -106,18 +112,14 @@ class Database:
     def _starting(self) -> Iterator[None]:
         """A fault closes the database and says what it means to the operator."""
         try:
-            yield
+            with refuse_damaged_values():
+                yield
         except BaseException as fault:
             self.close()
             if isinstance(fault, SQLAlchemyError):
                 raise self._backend.start_fault(fault) from None
             if isinstance(fault, CommandError):
                 raise NotStarted(f"the schema of the database cannot be read: {fault}") from None
-            if isinstance(fault, ValueError | KeyError | TypeError) and not isinstance(fault, PricemeshError):
-                raise NotStarted(
-                    "the database holds values that pricemesh did not write "
-                    f"({type(fault).__name__}: {fault}): restore a backup, or name a new database.url"
-                ) from None
             raise
 
     def close(self) -> None:

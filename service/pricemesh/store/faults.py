@@ -3,7 +3,8 @@
 from sqlalchemy.exc import DBAPIError
 
 
-def reason(fault: Exception) -> str:
+def reason(fault: BaseException) -> str:
+    """One line."""
     cause = fault.orig if isinstance(fault, DBAPIError) else fault
     text = str(cause).strip()
     return text.splitlines()[0] if text else type(cause).__name__

@@ -30,6 +30,12 @@ SHORT_WAL_PAGES, LONG_WAL_PAGES = 400, 4000
 LARGE_COMMIT_ROWS = 500
 ROWS_PER_STATEMENT = 100  # the driver caches about as many prepared statements
 
+_PRAGMAS = (
+    "synchronous=FULL",
+    "busy_timeout=5000",
+    "foreign_keys=ON",
+    f"wal_autocheckpoint={SHORT_WAL_PAGES}",
+)
 _LATEST_PRICES = """
 SELECT decisions.subject, decisions.price FROM json_each(?) AS requested CROSS JOIN decisions
 ON decisions.number = (
@@ -60,18 +66,14 @@ class Sqlite:
 
     def _configure(self, connection: Any, _record: Any) -> None:
         """Set up a new connection. It must not be to a file that has taken the place of ours."""
-        if (fault := self.fault()) is not None:
+        try:
+            if (fault := self.fault()) is not None:
+                raise StorageUnavailable(fault)
+            for pragma in _PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}").close()
+        except BaseException:
             connection.close()
-            raise StorageUnavailable(fault)
-        cursor = connection.cursor()
-        for pragma in (
-            "synchronous=FULL",
-            "busy_timeout=5000",
-            "foreign_keys=ON",
-            f"wal_autocheckpoint={SHORT_WAL_PAGES}",
-        ):
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
+            raise
 
     def _begin_wal(self, connection: Connection) -> None:
         """Switch to WAL mode, which changes the file; so first check whose file it is."""

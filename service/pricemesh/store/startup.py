@@ -1,12 +1,15 @@
 """What a start checks and reads: the configuration that the database was made for, and the stored state."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, func, insert, select
 
-from pricemesh.errors import SchemaChanged
+from pricemesh.errors import InvalidParameter, NotStarted, SchemaChanged
 from pricemesh.runtime import Runtime
+from pricemesh.store.faults import reason
 from pricemesh.store.tables import (
     city,
     controls,
@@ -41,6 +44,21 @@ class StoredState(NamedTuple):
     tallies: dict[str, Any]
     controls: dict[str, tuple[str, float]]
     mesh_record: MeshRecord
+
+
+@contextmanager
+def refuse_damaged_values() -> Iterator[None]:
+    """Around everything that a start does with stored values. A damaged file may also make an error message
+    of SQLite undecodable."""
+    try:
+        yield
+    except InvalidParameter:  # the operator's, not the database's
+        raise
+    except (ValueError, LookupError, TypeError) as fault:
+        raise NotStarted(
+            "the database is damaged or not from pricemesh, because it has values that pricemesh does not "
+            f"write ({type(fault).__name__}: {reason(fault)}): restore a backup, or name a new database.url"
+        ) from None
 
 
 def check_description(connection: Connection, name: str, description: dict[str, Any]) -> None:

@@ -130,11 +130,11 @@ def _save_decisions(
 ) -> list[Decision]:
     """Insert decisions, except under an id of the caller's that exists: then the existing one is the
     result. Returns the new ones."""
-    ids = [id_ for _, command in prices for id_ in command.named_by_caller]
+    ids = [id_ for _, command in prices for id_ in command.caller_ids]
     existing = decisions_by_id(backend, connection, ids) if ids else {}
     rows: list[Decision] = []
     for i, command in prices:
-        if not command.named_by_caller:
+        if not command.caller_ids:
             results[i] = command.rows
             rows += command.rows
             continue
@@ -144,7 +144,7 @@ def _save_decisions(
             if stored is None:
                 stored = row
                 rows.append(row)
-                if row.id in command.named_by_caller:
+                if row.id in command.caller_ids:
                     existing[row.id] = row
             results[i].append(stored)
     _insert_decisions(backend, connection, rows)
@@ -198,7 +198,7 @@ def _save_feedback(
                     version += 1
                     lesson = Lesson(arm, vectors, reward, version)
                 row_version = lesson.version if lesson else None
-                status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.KEPT
+                status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.STORED
                 result = FeedbackResult(status, row_version, reward, lesson)
                 stored[id_] = (reward, row_version)
                 rows.append((number, reward, command.at, row_version))
