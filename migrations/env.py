@@ -1,4 +1,4 @@
-"""Run by Alembic, always on the connection that pricemesh hands over."""
+"""Alembic runs this, on the connection that pricemesh passes."""
 
 from alembic import context
 
@@ -6,7 +6,7 @@ from pricemesh.store.tables import metadata
 
 connection = context.config.attributes["connection"]
 if connection is None:
-    raise SystemExit("run migrations with `pricemesh migrate`, which knows the database")
+    raise SystemExit("no connection: run migrations with `pricemesh migrate`, which reads database.url")
 context.configure(
     connection=connection,
     target_metadata=metadata,

@@ -1,4 +1,4 @@
-"""Gossip: whose word a decision rests on, letters held, this city's place in the mesh, addresses, drops."""
+"""Gossip: peers that contributed to a decision, letters, this city's place in the mesh, addresses, keys."""
 
 import sqlalchemy as sa
 from alembic import op

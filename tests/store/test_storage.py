@@ -1,6 +1,5 @@
 """What happens to the database when things go wrong, and when its schema moves."""
 
-import asyncio
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +13,6 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from pricemesh.city.deciding import Quote
-from pricemesh.city.loop import NOTHING_RECALLED
 from pricemesh.core.policies import Shape, make_policy
 from pricemesh.errors import (
     DatabaseInUse,
@@ -25,13 +22,13 @@ from pricemesh.errors import (
     StorageUnavailable,
 )
 from pricemesh.runtime import Runtime
-from pricemesh.store import writes
 from pricemesh.store.commands import SaveDecisions
 from pricemesh.store.database import Database, migrate
 from pricemesh.store.tables import learner as learner_table
 from pricemesh.store.tables import metadata
 from tests.postgres import Postgres
 from tests.running import CONTEXT, RunningCity, settings_for
+from tests.store.rows import decision, opened_at
 
 Start = Callable[..., RunningCity]
 
@@ -187,13 +184,11 @@ def test_a_commit_that_failed_and_had_happened_is_learned_before_the_next(
     city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
     first, second = (city.price()["decision_id"] for _ in range(2))
 
-    def fail_after_the_commit(connection: Any, operations: Any, version: int) -> Any:
-        writes.carry_out(connection, operations, version)
-        connection.commit()
+    def lose_the_answer() -> None:
         raise sa.exc.OperationalError("commit", {}, Exception("the answer got lost"))
 
     with monkeypatch.context() as patched:
-        patched.setattr("pricemesh.store.database.carry_out", fail_after_the_commit)
+        patched.setattr(city.pricing.runtime.disk, "after_commit", lose_the_answer)
         assert city.feedback(first, 0.5).status_code == 503
     assert city.state()["version"] == 0
     assert city.feedback(second, 0.7).json()["version"] == 2
@@ -202,29 +197,18 @@ def test_a_commit_that_failed_and_had_happened_is_learned_before_the_next(
     city.stop()
 
 
-def test_one_operation_that_the_database_refuses_does_not_take_others_with_it(postgres: Postgres) -> None:
+def test_a_command_that_the_database_refuses_does_not_fail_the_others(postgres: Postgres) -> None:
     url = postgres.new_database(f"refuses{time.time_ns()}")
     migrate(url, "head", "lisbon")
-    city = RunningCity(settings_for(url))
-
-    async def together() -> list[Any]:
-        operations = []
-        for id_ in ("good", "bad", "better"):  # one after the other: each on an occasion of its own
-            (made,) = city.pricing.decider.decide_all([Quote([(id_, None)], bytes(5 * 8))], NOTHING_RECALLED)
-            assert isinstance(made, SaveDecisions)
-            operations.append(made)
-        assert len({operation.rows[0].occasion for operation in operations}) == 3
-        operations[1] = SaveDecisions([operations[1].rows[0]._replace(subject="too" * 100)])
-        submitted = [city.pricing.commit(operation) for operation in operations]
-        return await asyncio.gather(*submitted, return_exceptions=True)
-
-    loop = city.pricing.loop._task.get_loop()
-    good, bad, better = asyncio.run_coroutine_threadsafe(together(), loop).result(10)
+    database = opened_at(url)
+    subjects = {"good": None, "bad": "too long " * 100, "better": None}
+    commands = [SaveDecisions([decision(id_, subject)]) for id_, subject in subjects.items()]
+    good, bad, better = database.commit(commands).results
     assert (good[0].id, better[0].id) == ("good", "better")
     assert isinstance(bad, StorageUnavailable)
-    kept = city.http.get("/decisions").json()["decisions"]
-    assert [decision["decision_id"] for decision in kept] == ["better", "good"]
-    city.stop()
+    rows = database.reader.latest_decisions(limit=10)
+    assert [row.decision.id for row in rows] == ["better", "good"]
+    database.close()
 
 
 def test_postgres_never_reads_a_table_whole_to_find_a_row(postgres: Postgres) -> None:
@@ -296,17 +280,17 @@ def test_a_lesson_found_after_a_lost_answer_survives_a_second_failure(
     city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
     ids = [city.price()["decision_id"] for _ in range(3)]
 
-    def lose_the_answer(connection: Any, operations: Any, version: int) -> Any:
-        writes.carry_out(connection, operations, version)
-        connection.commit()
+    def lose_the_answer() -> None:
         raise sa.exc.OperationalError("commit", {}, Exception("the answer got lost"))
 
-    def fail(*_: Any) -> Any:
-        raise sa.exc.OperationalError("insert", {}, Exception("disk is full"))
+    def fail() -> None:
+        raise OSError(28, "No space left on device")
 
-    for id_, fault in zip(ids, (lose_the_answer, fail), strict=False):
+    for id_, moment, fault in zip(
+        ids, ("after_commit", "before_commit"), (lose_the_answer, fail), strict=False
+    ):
         with monkeypatch.context() as patched:
-            patched.setattr("pricemesh.store.database.carry_out", fault)
+            patched.setattr(city.pricing.runtime.disk, moment, fault)
             assert city.feedback(id_, 0.5).status_code == 503
     assert city.feedback(ids[2], 0.5).json()["version"] == 2
     assert sum(arm["count"] for arm in city.state()["arms"]) == 2

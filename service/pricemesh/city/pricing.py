@@ -33,6 +33,7 @@ from pricemesh.store.commands import (
     UpdateMesh,
 )
 from pricemesh.store.database import Database
+from pricemesh.store.startup import StoredState, refuse_damaged_values
 
 log = logging.getLogger("pricemesh")
 
@@ -76,6 +77,19 @@ class Pricing:
         """Own the database and bring the learner to what it keeps; raises whatever hinders a start."""
         stored = self.database.open(self.settings.schema_description)
         self.mesh_record = stored.mesh_record
+        try:
+            with refuse_damaged_values():
+                self._restore(stored)
+        except BaseException:
+            self.database.close()
+            raise
+        arm = self.controls.pinned_arm
+        if arm is not None and not self._guardrails.allows(arm):
+            log.warning("the pin is outside floor and ceiling and has no effect", extra={"arm": arm})
+        self._opened = True
+
+    def _restore(self, stored: StoredState) -> None:
+        """Bring learner and controls to what the database holds."""
         if stored.payload is not None:
             self.live.load(stored.payload, stored.tallies, stored.version)
         for lessons in self.database.lessons(self.version):
@@ -83,10 +97,6 @@ class Pricing:
         self.controls.load(
             {name: Control(json.loads(value), since) for name, (value, since) in stored.controls.items()}
         )
-        arm = self.controls.pinned_arm
-        if arm is not None and not self._guardrails.allows(arm):
-            log.warning("the pin is outside floor and ceiling and has no effect", extra={"arm": arm})
-        self._opened = True
 
     async def start(self) -> None:
         if not self._opened:
@@ -231,11 +241,8 @@ class Pricing:
         """Why this city cannot serve; nothing when it can."""
         if self.draining or not self.running:
             return ["shutting down" if self.draining else "the learner is not loaded"]
-        fault = self.database.fault()
-        if fault is not None:
-            return [fault]
-        reachable = await self.runtime.in_thread(self.database.reader.reachable)
-        return [] if reachable else ["the database cannot be reached, or its schema is not current"]
+        fault = await self.runtime.in_thread(self.database.fault)
+        return [] if fault is None else [fault]
 
     async def state(self) -> dict[str, Any]:
         decisions, feedback = await self.runtime.in_thread(self.database.reader.totals)

@@ -93,7 +93,9 @@ def migrate(
     from pricemesh.store.database import migrate as run
 
     settings = load_settings(config)
-    before, after = run(settings.database.url, to, settings.city)
+    before, after = run(
+        settings.database.url, to, settings.city, lock_wait_seconds=settings.database.lock_wait_seconds
+    )
     print(f"the database was at {before or 'nothing'} and is at {after or 'nothing'}")
 
 

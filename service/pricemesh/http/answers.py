@@ -36,7 +36,8 @@ def feedback_fault(decision_id: str, result: FeedbackResult) -> PricemeshError |
         case FeedbackStatus.UNKNOWN:
             return UnknownDecision(f"there is no decision {decision_id!r}")
         case FeedbackStatus.OTHER_REWARD:
-            return ConflictingReward(f"decision {decision_id!r} has the reward {result.kept_reward} already")
+            reward = result.stored_reward
+            return ConflictingReward(f"decision {decision_id!r} has the reward {reward} already")
         case FeedbackStatus.TOO_LATE:
             return TooLate(f"the reward window of decision {decision_id!r} has closed")
         case _:

@@ -1,1 +1,1 @@
-"""What a city keeps: tables, the database that owns them, and the one writer that commits in groups."""
+"""A city's database: tables, commands that write them, reads; SQLite or Postgres behind one interface."""

@@ -1,4 +1,4 @@
-"""What the writer is asked to do, and what came of it: plain values that know no SQL."""
+"""Commands to the database and their results: plain values without SQL. `size` is a command's rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pricemesh.core.decision import Decision
 
 
 class Feedback(NamedTuple):
-    """The feedback that was kept for a decision."""
+    """The feedback that is stored for a decision."""
 
     reward: float
     received_at: float
@@ -18,7 +18,7 @@ class Feedback(NamedTuple):
 
 
 class StoredDecision(NamedTuple):
-    """A decision as it is kept, with its feedback if there is any."""
+    """A row of decisions, with its feedback if there is any."""
 
     number: int
     decision: Decision
@@ -26,10 +26,11 @@ class StoredDecision(NamedTuple):
 
 
 class SaveDecisions(NamedTuple):
-    """Keep decisions. Where the caller named one and it is there already, the one there counts."""
+    """Insert decisions. Where one exists under an id that the caller chose, the existing one is the
+    result."""
 
     rows: Sequence[Decision]
-    named_by_caller: frozenset[str] = frozenset()
+    caller_ids: frozenset[str] = frozenset()
 
     @property
     def size(self) -> int:
@@ -38,7 +39,7 @@ class SaveDecisions(NamedTuple):
 
 class FeedbackStatus(StrEnum):
     LEARNED = "learned"
-    KEPT = "kept"  # learning was frozen
+    STORED = "stored"  # not learned: learning is frozen
     AGAIN = "again"  # the same reward once more
     OTHER_REWARD = "other_reward"
     UNKNOWN = "unknown"
@@ -49,7 +50,7 @@ class SaveFeedback(NamedTuple):
     items: Sequence[tuple[str, float]]  # (decision id, reward)
     at: float
     frozen: bool
-    decided_after: float  # feedback on decisions made before is too late
+    decided_after: float  # for decisions made before this, feedback is too late
 
     @property
     def size(self) -> int:
@@ -58,19 +59,19 @@ class SaveFeedback(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CloseWindow:
-    """Give the default reward to decisions made before `decided_before` that nobody answered."""
+    """Give the default reward to decisions made before `decided_before` that have no feedback."""
 
     decided_before: float
     reward: float
     at: float
     frozen: bool
-    most: int = 500
+    limit: int = 500
     size: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SetControl:
-    """Put a control in force, or lift it (value None)."""
+    """Put a control in force, or lift it with the value None."""
 
     name: str
     value: str | None
@@ -88,7 +89,7 @@ class SaveSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SaveLetters:
-    """Hold these letters in place of older ones of their origins."""
+    """Store these letters in place of older ones from their origins."""
 
     letters: Sequence[tuple[str, bytes]]  # (origin, wire form)
     at: float
@@ -100,7 +101,7 @@ class SaveLetters:
 
 @dataclass(frozen=True, slots=True)
 class UpdateMesh:
-    """This city's own place in the mesh; what is None stays."""
+    """Change this city's own place in the mesh; a None changes nothing."""
 
     epoch: int | None = None
     memory: str | None = None
@@ -109,7 +110,7 @@ class UpdateMesh:
 
 @dataclass(frozen=True, slots=True)
 class AddPeers:
-    """Addresses learned from other cities."""
+    """Store addresses that other cities named."""
 
     addresses: Sequence[str]
     at: float
@@ -124,7 +125,7 @@ class RemovePeers:
 
 @dataclass(frozen=True, slots=True)
 class TrustKey:
-    """Know a city by this key, and hold nothing it told under another."""
+    """Store a city's public key, and delete its letter under another key."""
 
     origin: str
     key: bytes
@@ -133,7 +134,7 @@ class TrustKey:
 
 @dataclass(frozen=True, slots=True)
 class DropOrigin:
-    """Hold nothing of this city any more; or, `readmitted`, hear it again."""
+    """Delete a city's letter and accept no more; `readmitted` accepts its letters again."""
 
     origin: str
     at: float
@@ -157,7 +158,7 @@ Command = (
 
 
 class Lesson(NamedTuple):
-    """A reward to learn, or already learned: what arm, for which context, at which version."""
+    """A reward to be learned, and the learner's version with it."""
 
     arm: int
     vectors: bytes  # of the decision; they begin with the context
@@ -168,5 +169,5 @@ class Lesson(NamedTuple):
 class FeedbackResult(NamedTuple):
     status: FeedbackStatus
     version: int | None = None
-    kept_reward: float | None = None
+    stored_reward: float | None = None
     lesson: Lesson | None = None

@@ -1,67 +1,48 @@
 """One city's database, SQLite or Postgres through the same code. Synchronous: threads call it.
 
-Only `commit` writes, all or nothing, on the one connection that owns the database. Reads use others.
+Only `commit` writes, all or nothing, on the one connection that owns the database. `reader` has others. What
+differs between SQLite and Postgres is behind `Backend`.
 """
 
-import fcntl
-import hashlib
-import json
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import sqlalchemy as sa
 from alembic.util import CommandError
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from pricemesh.core.decision import Decision
-from pricemesh.errors import (
-    DatabaseInUse,
-    InvalidParameter,
-    SchemaChanged,
-    SchemaOutdated,
-    StorageUnavailable,
-)
+from pricemesh.errors import DatabaseInUse, InvalidParameter, NotStarted, StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store import schema
-from pricemesh.store.commands import Command, Lesson, SaveDecisions, SaveFeedback
-from pricemesh.store.engines import LONG_LOG, SHORT_LOG, postgres_engine, sqlite_engine
+from pricemesh.store.backend import Backend
+from pricemesh.store.commands import Command, Lesson
 from pricemesh.store.faults import reason
-from pricemesh.store.reads import Reader, lessons_since
-from pricemesh.store.tables import city, controls, dropped, learner, letters, mesh, peers, trusted
+from pricemesh.store.postgres import Postgres
+from pricemesh.store.reads import Reader, decisions_by_id, lessons_since
+from pricemesh.store.sqlite import Sqlite
+from pricemesh.store.startup import (
+    MeshRecord,
+    StoredState,
+    check_description,
+    read_state,
+    refuse_damaged_values,
+)
 from pricemesh.store.writes import carry_out
 
-LARGE_COMMIT = 500  # rows, by which SQLite's log is kept short or long
-MOST_IN_DOUBT = 10_000  # more lessons than one commit can hold
+__all__ = ["CommitResult", "Database", "MeshRecord", "Recall", "StoredState", "migrate"]
 
+MAX_LESSONS_IN_DOUBT = 10_000  # more than one commit can hold
+LOCK_POLL_SECONDS = 0.05
 
-class StoredState(NamedTuple):
-    """What a start finds."""
-
-    version: int  # of the snapshot; 0 without one
-    payload: bytes | None
-    tallies: dict[str, Any]
-    controls: dict[str, tuple[str, float]]
-    mesh_record: "MeshRecord"
-
-
-class MeshRecord(NamedTuple):
-    """What is kept of the mesh and of this city's place in it."""
-
-    epoch: int
-    seed: bytes
-    memory: dict[str, Any]
-    letters: list[tuple[bytes, float]]  # with when they were received
-    peers: list[str]
-    trusted: dict[str, bytes]
-    dropped: list[str]
+log = logging.getLogger("pricemesh")
 
 
 class CommitResult(NamedTuple):
-    results: list[Any]  # one for each command; an exception where that one alone was refused
+    results: list[Any]  # one per command; an exception where the database refused that command alone
     lessons: list[Lesson]  # to be learned, in the order of their versions
     decisions: list[Decision]  # those that are new
 
@@ -74,262 +55,210 @@ class Recall(NamedTuple):
 
 
 class Database:
-    def __init__(self, url: str, name: str, runtime: Runtime, lock_wait_seconds: float = 0.0) -> None:
-        self._url = make_url(url)
-        self._lock_wait_seconds = lock_wait_seconds
+    def __init__(self, url: str, city: str, runtime: Runtime, lock_wait_seconds: float = 0.0) -> None:
+        self._city = city
         self._runtime = runtime
-        self._name = name
-        self._lock_file: IO[str] | None = None
-        self.is_sqlite = self._url.get_backend_name() == "sqlite"
-        self.engine = sqlite_engine(self._url) if self.is_sqlite else postgres_engine(self._url)
-        self.reader = Reader(self.engine)
+        self._lock_wait_seconds = lock_wait_seconds
+        self._backend = _backend(url)
+        self.reader = Reader(self._backend)
         self._connection: Connection | None = None
-        self._log_pages = SHORT_LOG
         self._version = 0
-        self._in_doubt = False  # a commit failed, and may yet have happened
-        self._unlearned: list[Lesson] = []  # what then turned out to have happened
+        self._in_doubt = False  # a commit failed, and may have happened nevertheless
+        self._unlearned: list[Lesson] = []  # lessons of such a commit
 
     # Start and end
 
     def open(self, description: dict[str, Any]) -> StoredState:
-        """Own the database, check that it is the one this city was configured for, and read what it keeps."""
-        if self.is_sqlite:
-            self._lock_sqlite()
-        try:
-            connection = self._own()
-            self._check_schema(connection)
+        """Own the database, check that it is the one this city was configured for, and read its state."""
+        with self._starting():
+            connection = self._own_patiently()
+            current, target = schema.revisions(connection)
+            connection.rollback()
+            if current != target:
+                self._backend.update_schema(connection, current, target)
             with connection.begin():
-                self._check_description(connection, description)
-                kept = self._read(connection)
-        except SQLAlchemyError as fault:
-            self.close()
-            raise StorageUnavailable(f"the database cannot be opened: {reason(fault)}") from None
-        except BaseException:
-            self.close()
-            raise
-        return kept
+                check_description(connection, self._city, description)
+                return read_state(connection, self._runtime)
 
     def lessons(self, version: int) -> Iterator[list[Lesson]]:
-        """What was learned after `version`, in order, some at a time. To be read to the end before the first
-        commit, which goes on from there."""
-        connection = self._own()
+        """The lessons after `version`, in order, in groups. The caller reads all of them before the first
+        commit, which continues from the last version read here."""
         while True:
-            with connection.begin():
-                some = lessons_since(connection, version)
-            if not some:
+            with self._starting():
+                connection = self._own()
+                with connection.begin():
+                    group = lessons_since(connection, version)
+            if not group:
                 self._version = version
                 return
-            version = some[-1].version
-            yield some
+            version = group[-1].version
+            yield group
 
-    def _lock_sqlite(self) -> None:
-        database = Path(str(self._url.database)).resolve()  # one lock, by whatever name it is reached
-        path = database.with_name(database.name + ".lock")
-        try:
-            self._lock_file = path.open("w")
-        except OSError as fault:
-            raise StorageUnavailable(f"cannot write beside the database, {path}: {fault.strerror}") from None
-        try:
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock_file.close()
-            self._lock_file = None
-            raise DatabaseInUse(
-                f"another process owns {self._url.database}: stop it, or give this city a database of its own"
-            ) from None
-
-    def _own(self) -> Connection:
-        """The writer's connection; on Postgres with the lock that makes it the only one."""
-        if self._connection is not None and not self._connection.closed and not self._connection.invalidated:
-            return self._connection
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        connection = self.engine.connect()
-        self._log_pages = SHORT_LOG
-        if not self.is_sqlite:
-            digest = hashlib.sha256(f"pricemesh:{self._name}".encode()).digest()
-            key = int.from_bytes(digest[:8], "big", signed=True)
-            if not connection.scalar(sa.text("select pg_try_advisory_lock(:key)"), {"key": key}):
-                connection.close()
-                raise DatabaseInUse(
-                    f"another process already serves {self._name} from this database: stop it first"
-                )
+    def migrate(self, revision: str) -> tuple[str | None, str | None]:
+        """Move the schema up or down to a revision. Returns the revisions before and after."""
+        with self._starting():
+            connection = self._own_patiently()
+            before, _ = schema.revisions(connection)
+            connection.rollback()
+            try:
+                schema.move(connection, revision)
+            except CommandError as fault:
+                raise InvalidParameter(f"not migrated: {fault}") from None
             connection.commit()
-        self._connection = connection
-        return connection
+            after, _ = schema.revisions(connection)
+            return before, after
 
-    def _check_schema(self, connection: Connection) -> None:
-        has, wants = schema.revisions(connection)
-        connection.rollback()
-        if has == wants:
-            return
-        if self.is_sqlite:
-            schema.move(connection, "head")
-            connection.commit()
-            return
-        raise SchemaOutdated(
-            f"the database is at revision {has or 'none'}, not {wants}: run `pricemesh migrate`"
-        )
-
-    def _check_description(self, connection: Connection, description: dict[str, Any]) -> None:
-        kept = connection.execute(select(city.c.name, city.c.description)).first()
-        if kept is None:
-            connection.execute(
-                insert(city).values(
-                    id=1, name=self._name, description=json.dumps(description), settled_through=0
-                )
-            )
-            return
-        before = {"city": kept.name, **json.loads(kept.description)}
-        now = {"city": self._name, **description}
-        changed = [f"{key} was {before[key]}, is now {now[key]}" for key in now if before[key] != now[key]]
-        if changed:
-            raise SchemaChanged(
-                f"this database was made for another configuration ({'; '.join(changed)}). What was learned "
-                "cannot be read in new terms: put the old values back, or name a new database.url"
-            )
-
-    def _read(self, connection: Connection) -> StoredState:
-        snapshot = connection.execute(select(learner)).first()
-        version = snapshot.version if snapshot else 0
-        return StoredState(
-            version=version,
-            payload=snapshot.payload if snapshot else None,
-            tallies=json.loads(snapshot.tallies) if snapshot else {},
-            controls={row.name: (row.value, row.since) for row in connection.execute(select(controls))},
-            mesh_record=self._mesh_record(connection),
-        )
-
-    def _mesh_record(self, connection: Connection) -> MeshRecord:
-        row = connection.execute(select(mesh)).first()
-        if row is None:
-            connection.execute(
-                insert(mesh).values(id=1, epoch=1, seed=self._runtime.random_bytes(32), memory="{}")
-            )
-            row = connection.execute(select(mesh)).one()
-        return MeshRecord(
-            epoch=row.epoch,
-            seed=row.seed,
-            memory=json.loads(row.memory),
-            letters=[(kept.letter, kept.received_at) for kept in connection.execute(select(letters))],
-            peers=list(connection.scalars(select(peers.c.address))),
-            trusted={row.origin: bytes(row.key) for row in connection.execute(select(trusted))},
-            dropped=list(connection.scalars(select(dropped.c.origin))),
-        )
+    @contextmanager
+    def _starting(self) -> Iterator[None]:
+        """A fault closes the database and says what it means to the operator."""
+        try:
+            with refuse_damaged_values():
+                yield
+        except BaseException as fault:
+            self.close()
+            if isinstance(fault, SQLAlchemyError):
+                raise self._backend.start_fault(fault) from None
+            if isinstance(fault, CommandError):
+                raise NotStarted(f"the schema of the database cannot be read: {fault}") from None
+            raise
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        self.engine.dispose()
-        if self._lock_file is not None:
-            self._lock_file.close()
-            self._lock_file = None
+        self._backend.release()
 
     def fault(self) -> str | None:
+        """Why a commit would not be acknowledged now; None when it would. Reads from disk or network, so it
+        is called from a thread."""
+        if (lost := self._backend.fault()) is not None:
+            return lost
+        if not self.reader.reachable():
+            return "the database cannot be reached, or its schema is not current"
         return None
 
-    def recall(self, ids: Sequence[str], subjects: Sequence[str]) -> Recall:
-        found = {id_: kept.decision for id_ in ids if (kept := self.reader.decision(id_)) is not None}
-        prices = {s: p for s in subjects if (p := self.reader.latest_price(s)) is not None}
-        return Recall(found, prices)
+    def _own(self) -> Connection:
+        """The writer's connection, made anew when it was lost."""
+        connection = self._connection
+        if connection is not None and not connection.closed and not connection.invalidated:
+            return connection
+        if connection is not None:
+            connection.close()
+            self._connection = None
+        self._connection = self._backend.own(self._city)
+        return self._connection
 
-    # Writing
+    def _own_patiently(self) -> Connection:
+        """As `_own`, but wait for a process that is ending, or whose lock the server has yet to release."""
+        deadline = self._runtime.monotonic() + self._lock_wait_seconds
+        wait_logged = False
+        while True:
+            try:
+                return self._own()
+            except DatabaseInUse:
+                seconds_left = deadline - self._runtime.monotonic()
+                if seconds_left <= 0:
+                    raise
+                if not wait_logged:
+                    log.info(
+                        "another process owns the database: waiting for it to end",
+                        extra={"city": self._city, "max_seconds": self._lock_wait_seconds},
+                    )
+                    wait_logged = True
+                self._runtime.sleep(min(LOCK_POLL_SECONDS, seconds_left))
 
-    def commit(self, operations: Sequence[Command]) -> CommitResult:
-        """Carry out all operations in one transaction. When it fails, nobody may be told that it happened;
-        should it have happened all the same, the next commit recovers what there is to learn."""
+    # Reading and writing on the writer's connection
+
+    def recall(self, decision_ids: Sequence[str], subjects: Sequence[str]) -> Recall:
+        """Called from the writer's thread, before decisions with a subject are made. At most two statements,
+        for thousands of each."""
+        try:
+            connection = self._own()
+            with self._backend.reading(connection):
+                existing = decisions_by_id(self._backend, connection, decision_ids) if decision_ids else {}
+                prices = self._backend.latest_prices(connection, subjects) if subjects else ()
+        except DatabaseInUse as fault:  # the connection was lost, and its lock with it
+            raise StorageUnavailable(str(fault)) from None
+        except SQLAlchemyError as fault:
+            raise StorageUnavailable(f"the database cannot be read: {reason(fault)}") from None
+        return Recall(existing, dict(prices))
+
+    def commit(self, commands: Sequence[Command]) -> CommitResult:
+        """Carry out all commands in one transaction. After a StorageUnavailable nothing may be acknowledged.
+        The transaction may have happened nevertheless: then the next commit recovers its lessons."""
         try:
             connection = self._own()
             if self._in_doubt:
+                self._check_files()
                 self._recover(connection)
             self._in_doubt = True
-            self._suit_the_log(connection, operations)
-            with self._transaction(connection, operations):
-                results, lessons, fresh, version = carry_out(connection, operations, self._version)
-        except OperationalError as fault:
+            self._runtime.disk.before_commit()
+            with self._backend.transaction(connection, commands):
+                outcome = carry_out(self._backend, connection, commands, self._version)
+            self._check_files()
+            self._runtime.disk.after_commit()
+        except DatabaseInUse as fault:  # the connection was lost, and its lock with it
+            raise StorageUnavailable(str(fault)) from None
+        except (OperationalError, OSError) as fault:
             raise StorageUnavailable(f"the database does not take writes: {reason(fault)}") from None
         except DBAPIError as fault:
-            if len(operations) > 1 and not fault.connection_invalidated:
-                return self._one_by_one(operations)
+            if len(commands) > 1 and not fault.connection_invalidated:
+                return self._commit_one_by_one(commands)
             raise StorageUnavailable(f"the database refused: {reason(fault)}") from None
         except SQLAlchemyError as fault:
             raise StorageUnavailable(f"the database failed: {reason(fault)}") from None
-        self._version = version
+        self._version = outcome.version
         self._in_doubt = False
         recovered, self._unlearned = self._unlearned, []
-        return CommitResult(results, [*recovered, *lessons], fresh)
+        return CommitResult(outcome.results, [*recovered, *outcome.lessons], outcome.decisions)
 
-    def _suit_the_log(self, connection: Connection, operations: Sequence[Command]) -> None:
-        if not self.is_sqlite:
-            return
-        pages = LONG_LOG if sum([operation.size for operation in operations]) >= LARGE_COMMIT else SHORT_LOG
-        if pages != self._log_pages:
-            with connection.begin():
-                connection.exec_driver_sql(f"PRAGMA wal_autocheckpoint={pages}").all()
-            self._log_pages = pages
+    def _check_files(self) -> None:
+        """Called after a commit, before it is acknowledged; and before the next one when that failed. A check
+        before every commit would add nothing, and cost the writer's thread two more waits for the
+        interpreter."""
+        if (lost := self._backend.fault()) is not None:
+            raise StorageUnavailable(lost)
 
-    @contextmanager
-    def _transaction(self, connection: Connection, operations: Sequence[Command]) -> Iterator[None]:
-        """On Postgres the one INSERT of a group of prices, or of feedback, is a transaction of its own, which
-        saves two calls to the server: nobody else writes, so what was read before it still holds."""
-        alone = not self.is_sqlite and {type(op) for op in operations} in ({SaveDecisions}, {SaveFeedback})
-        driver: Any = connection.connection.driver_connection
-        if alone:
-            driver.autocommit = True
-        try:
-            with connection.begin():
-                yield
-        finally:
-            if alone and not driver.closed:
-                driver.autocommit = False
-
-    def _one_by_one(self, operations: Sequence[Command]) -> CommitResult:
-        """One operation that the database refuses must not take the others of its group with it."""
-        results: list[Any] = []
-        lessons: list[Lesson] = []
-        fresh: list[Decision] = []
-        for operation in operations:
+    def _commit_one_by_one(self, commands: Sequence[Command]) -> CommitResult:
+        """Commit each command alone, so that one that the database refuses does not fail the others."""
+        total = CommitResult([], [], [])
+        for command in commands:
             try:
-                done = self.commit([operation])
+                outcome = self.commit([command])
             except StorageUnavailable as fault:
-                results.append(fault)
+                total.results.append(fault)
             else:
-                results += done.results
-                lessons += done.lessons
-                fresh += done.decisions
-        return CommitResult(results, lessons, fresh)
+                total.results.extend(outcome.results)
+                total.lessons.extend(outcome.lessons)
+                total.decisions.extend(outcome.decisions)
+        return total
 
     def _recover(self, connection: Connection) -> None:
-        """Find the lessons of a commit that was reported as failed and had happened. They wait until a
-        commit succeeds to take them along."""
+        """Read the lessons of a commit that failed and happened nevertheless. They wait here until a commit
+        succeeds and returns them."""
         with connection.begin():
-            lessons = lessons_since(connection, self._version, most=MOST_IN_DOUBT)
+            lessons = lessons_since(connection, self._version, MAX_LESSONS_IN_DOUBT)
         if lessons:
             self._version = lessons[-1].version
             self._unlearned += lessons
 
 
+def _backend(url: str) -> Backend:
+    parts = make_url(url)
+    return Sqlite(parts) if parts.get_backend_name() == "sqlite" else Postgres(parts)
+
+
 def migrate(
-    url: str, revision: str, name: str, runtime: Runtime | None = None
+    url: str,
+    revision: str,
+    city: str,
+    runtime: Runtime | None = None,
+    lock_wait_seconds: float = 0.0,
 ) -> tuple[str | None, str | None]:
-    """Bring the database of the city `name` to a revision, up or down, unless it is being served; what it
-    had and what it has."""
-    database = Database(url, name, runtime or Runtime())
+    """Move the schema of a city's database up or down to a revision, unless the city is being served. Returns
+    the revisions before and after."""
+    database = Database(url, city, runtime or Runtime(), lock_wait_seconds)
     try:
-        if database.is_sqlite:
-            database._lock_sqlite()
-        connection = database._own()
-        before, _ = schema.revisions(connection)
-        connection.rollback()
-        schema.move(connection, revision)
-        connection.commit()
-        after, _ = schema.revisions(connection)
-    except SQLAlchemyError as fault:
-        raise StorageUnavailable(f"not migrated: {reason(fault)}") from None
-    except CommandError as fault:
-        raise InvalidParameter(f"not migrated: {fault}") from None
+        return database.migrate(revision)
     finally:
         database.close()
-    return before, after

@@ -1,8 +1,10 @@
-"""A database's fault in the driver's own words, without SQL or values."""
+"""The reason of a database fault in the driver's words, without SQL or values."""
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
 
 
-def reason(fault: SQLAlchemyError) -> str:
+def reason(fault: BaseException) -> str:
+    """One line."""
     cause = fault.orig if isinstance(fault, DBAPIError) else fault
-    return str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
+    text = str(cause).strip()
+    return text.splitlines()[0] if text else type(cause).__name__

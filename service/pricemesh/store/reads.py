@@ -1,5 +1,7 @@
-"""What is read from the tables, on connections of its own; a fault is one of ours."""
+"""What is read from the tables. `Reader` has connections of its own; the functions use the caller's."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -9,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pricemesh.core.decision import COLUMNS, Decision
 from pricemesh.errors import StorageUnavailable
 from pricemesh.store import schema
+from pricemesh.store.backend import Backend
 from pricemesh.store.commands import Feedback, Lesson, StoredDecision
 from pricemesh.store.faults import reason
 from pricemesh.store.tables import decisions, feedback
@@ -19,16 +22,24 @@ _LATEST_PRICE = (
     .order_by(decisions.c.number.desc())
     .limit(1)
 )
+_DECISIONS = f"SELECT {', '.join(COLUMNS)} FROM decisions WHERE id "
+_FEEDBACK = """
+SELECT decisions.id, decisions.number, decisions.made_at, decisions.arm, decisions.vectors,
+  feedback.reward, feedback.version, feedback.by_default
+FROM decisions LEFT JOIN feedback ON feedback.decision = decisions.number
+WHERE decisions.id """
 
 
 class Reader:
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
+    """Reads beside the writer. Every fault is a StorageUnavailable."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     def decision(self, id_: str) -> StoredDecision | None:
-        with _Reading(self._engine) as connection:
+        with self._connection() as connection:
             row = connection.execute(_with_feedback().where(decisions.c.id == id_)).first()
-            return _kept(row) if row else None
+            return _stored_decision(row) if row else None
 
     def latest_decisions(
         self,
@@ -48,59 +59,63 @@ class Reader:
             query = query.where(decisions.c.made_at >= since)
         if until is not None:
             query = query.where(decisions.c.made_at < until)
-        with _Reading(self._engine) as connection:
-            return [_kept(row) for row in connection.execute(query)]
+        with self._connection() as connection:
+            return [_stored_decision(row) for row in connection.execute(query)]
 
     def latest_price(self, subject: str) -> float | None:
-        with _Reading(self._engine) as connection:
+        with self._connection() as connection:
             price: float | None = connection.scalar(_LATEST_PRICE, {"subject": subject})
             return price
 
     def totals(self) -> tuple[int, int]:
-        """How many decisions and feedback there are; numbers are given out in order and never taken back."""
-        with _Reading(self._engine) as connection:
-            made = connection.scalar(select(sa.func.max(decisions.c.number))) or 0
-            answered = connection.scalar(select(sa.func.max(feedback.c.number))) or 0
-            return made, answered
+        """How many decisions and feedback there are, by their highest numbers: rows are never deleted."""
+        with self._connection() as connection:
+            decision_count = connection.scalar(select(sa.func.max(decisions.c.number))) or 0
+            feedback_count = connection.scalar(select(sa.func.max(feedback.c.number))) or 0
+            return decision_count, feedback_count
 
     def reachable(self) -> bool:
+        """Whether the database answers and its schema is the one this version needs."""
         try:
-            with _Reading(self._engine) as connection:
-                has, wants = schema.revisions(connection)
+            with self._connection() as connection:
+                current, target = schema.revisions(connection)
         except StorageUnavailable:
             return False
-        return has == wants
+        return current == target
 
-
-class _Reading:
-    """A connection for reading whose faults are ours."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
-
-    def __enter__(self) -> Connection:
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        if (lost := self._backend.fault()) is not None:
+            raise StorageUnavailable(lost)
         try:
-            self._connection = self._engine.connect()
+            with self._backend.engine.connect() as connection:
+                yield connection
         except SQLAlchemyError as fault:
             raise StorageUnavailable(f"the database cannot be read: {reason(fault)}") from None
-        return self._connection
-
-    def __exit__(self, kind: Any, fault: BaseException | None, trace: Any) -> None:
-        self._connection.close()
-        if isinstance(fault, SQLAlchemyError):
-            raise StorageUnavailable(f"the database cannot be read: {reason(fault)}") from None
 
 
-def lessons_since(connection: Connection, version: int, most: int = 1000) -> list[Lesson]:
-    """What was learned after `version`, in order, at most so many."""
+def lessons_since(connection: Connection, version: int, limit: int = 1000) -> list[Lesson]:
+    """At most `limit` lessons after `version`, in the order of their versions."""
     query = (
         select(decisions.c.arm, decisions.c.vectors, feedback.c.reward, feedback.c.version)
         .select_from(feedback.join(decisions, feedback.c.decision == decisions.c.number))
         .where(feedback.c.version > version)
         .order_by(feedback.c.version)
-        .limit(most)
+        .limit(limit)
     )
     return [Lesson(*row) for row in connection.execute(query)]
+
+
+def decisions_by_id(backend: Backend, connection: Connection, ids: Sequence[str]) -> dict[str, Decision]:
+    """Those of the decisions that exist."""
+    rows = map(Decision.from_columns, backend.select_by_id(connection, _DECISIONS, ids))
+    return {decision.id: decision for decision in rows}
+
+
+def feedback_by_id(backend: Backend, connection: Connection, ids: Sequence[str]) -> dict[str, Any]:
+    """For each decision that exists: id, number, made_at, arm, vectors, reward, version, by_default. The last
+    three are None without feedback."""
+    return {row[0]: row for row in backend.select_by_id(connection, _FEEDBACK, ids)}
 
 
 def _with_feedback() -> sa.Select[Any]:
@@ -111,7 +126,7 @@ def _with_feedback() -> sa.Select[Any]:
     ).select_from(decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number))
 
 
-def _kept(row: Any) -> StoredDecision:
+def _stored_decision(row: Any) -> StoredDecision:
     number, *values = row
     decision, answer = values[: len(COLUMNS)], values[len(COLUMNS) :]
     return StoredDecision(

@@ -1,7 +1,7 @@
-"""The tables. Migrations in `migrations/` make them; a test checks that both agree.
+"""The tables. Migrations in `migrations/` create them; a test checks that both agree.
 
-Decisions and feedback are only ever added. `learner` holds one snapshot, so that a start need not read
-all feedback again. Vectors are float64, little-endian.
+Rows of decisions and feedback are inserted, never changed or deleted. `learner` has one snapshot, so that a
+start need not learn all feedback again.
 """
 
 from sqlalchemy import (
@@ -32,13 +32,11 @@ decisions = Table(
     Column("subject", String(200)),
     Column("arm", Integer, nullable=False),
     Column("price", Double, nullable=False),
-    # The context, every arm's estimate, every arm's radius; each peer's part of the chosen arm's estimate,
-    # then of its radius.
-    Column("vectors", LargeBinary, nullable=False),
+    Column("vectors", LargeBinary, nullable=False),  # layout: `core.decision`
     Column("limited_by", Text, nullable=False),
     Column("policy", String(40), nullable=False),
     Column("learner_version", BigInteger, nullable=False),
-    Column("told_by", Text, nullable=False, server_default=""),  # peers whose parts end `vectors`, by comma
+    Column("told_by", Text, nullable=False, server_default=""),  # peers in `vectors`, by comma
     Index("decisions_id", "id", unique=True),
     Index("decisions_made_at", "made_at"),
     Index(
@@ -102,8 +100,8 @@ mesh = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("epoch", BigInteger, nullable=False),
-    Column("seed", LargeBinary, nullable=False),  # of the key pair that seals this city's letters
-    Column("memory", Text, nullable=False),  # what ticks have moved and no later one brings back
+    Column("seed", LargeBinary, nullable=False),  # of the key pair that seals letters
+    Column("memory", Text, nullable=False),  # the learner's state that only ticks change
 )
 
 peers = Table(

@@ -1,13 +1,13 @@
-"""What the writer's operations do to the tables, within a transaction that somebody else opens and ends."""
+"""What each command does to the tables, inside a transaction that the caller opens and ends."""
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Column, Connection, insert, select
 
-from pricemesh.core.decision import Decision
-from pricemesh.store import statements
+from pricemesh.core.decision import OWN_COLUMNS, Decision, Occasion
+from pricemesh.store.backend import Backend
 from pricemesh.store.commands import (
     AddPeers,
     CloseWindow,
@@ -25,6 +25,7 @@ from pricemesh.store.commands import (
     TrustKey,
     UpdateMesh,
 )
+from pricemesh.store.reads import decisions_by_id, feedback_by_id
 from pricemesh.store.tables import (
     city,
     controls,
@@ -38,165 +39,211 @@ from pricemesh.store.tables import (
     trusted,
 )
 
+FeedbackRow = tuple[int, float, float, int | None]  # as FEEDBACK_COLUMNS
+FEEDBACK_COLUMNS = ("decision", "reward", "received_at", "version")
+MOSTLY_COMMON_COLUMNS = ("subject", "limited_by", *Occasion._fields)  # among the decisions of one commit
 
-def carry_out(
-    connection: Connection, operations: Sequence[Command], version: int
-) -> tuple[list[Any], list[Lesson], list[Decision], int]:
-    """All commands within the open transaction; their results, what is to be learned, which decisions
-    are new, and the learner's version then."""
-    results: list[Any] = [None] * len(operations)
+
+class Outcome(NamedTuple):
+    """What the commands of one transaction did."""
+
+    results: list[Any]  # one per command
+    lessons: list[Lesson]  # in the order of their versions
+    decisions: list[Decision]  # those that are new
+    version: int  # of the learner, once it has learned the lessons
+
+
+def carry_out(backend: Backend, connection: Connection, commands: Sequence[Command], version: int) -> Outcome:
+    """Carry out all commands; `version` is the learner's before them."""
+    results: list[Any] = [None] * len(commands)
     lessons: list[Lesson] = []
-    fresh: list[Decision] = []
-    quotes = [(i, op) for i, op in enumerate(operations) if isinstance(op, SaveDecisions)]
-    if quotes:
-        fresh = keep_decisions(connection, quotes, results)
-    answers = [(i, op) for i, op in enumerate(operations) if isinstance(op, SaveFeedback)]
-    if answers:
-        version = keep_feedback(connection, answers, results, version)
-        lessons += [item.lesson for i, _ in answers for item in results[i] if item.lesson is not None]
-    for i, operation in enumerate(operations):
-        match operation:
+    rows: list[Decision] = []
+    prices = [(i, command) for i, command in enumerate(commands) if isinstance(command, SaveDecisions)]
+    if prices:
+        rows = _save_decisions(backend, connection, prices, results)
+    rewards = [(i, command) for i, command in enumerate(commands) if isinstance(command, SaveFeedback)]
+    if rewards:
+        version = _save_feedback(backend, connection, rewards, results, version)
+        lessons += [item.lesson for i, _ in rewards for item in results[i] if item.lesson is not None]
+    for i, command in enumerate(commands):
+        match command:
+            case SaveDecisions() | SaveFeedback():
+                pass
             case CloseWindow():
-                results[i], version = close_window(connection, operation, version)
+                results[i], version = _close_window(backend, connection, command, version)
                 lessons += results[i]
-            case SetControl(name, value, at):
-                connection.execute(controls.delete().where(controls.c.name == name))
-                if value is not None:
-                    connection.execute(insert(controls).values(name=name, value=value, since=at))
-            case SaveSnapshot(at_version, tallies, payload):
-                connection.execute(learner.delete())
-                connection.execute(
-                    insert(learner).values(id=1, version=at_version, tallies=tallies, payload=payload)
-                )
-            case SaveLetters(kept, at):
-                _replace(
-                    connection,
-                    letters.c.origin,
-                    [{"origin": origin, "letter": wire, "received_at": at} for origin, wire in kept],
-                )
-            case UpdateMesh(epoch, memory):
-                changed = {"epoch": epoch, "memory": memory}
-                values = {name: value for name, value in changed.items() if value is not None}
-                connection.execute(mesh.update().values(**values))
-            case AddPeers(addresses, at):
-                _replace(connection, peers.c.address, [{"address": each, "since": at} for each in addresses])
-            case RemovePeers(addresses):
-                connection.execute(peers.delete().where(peers.c.address.in_(addresses)))
-            case TrustKey(origin, key):
-                for table in (letters, dropped):
-                    connection.execute(table.delete().where(table.c.origin == origin))
-                _replace(connection, trusted.c.origin, [{"origin": origin, "key": key}])
-            case DropOrigin(origin, at, readmitted):
-                for table in (letters, dropped):
-                    connection.execute(table.delete().where(table.c.origin == origin))
-                if not readmitted:
-                    connection.execute(insert(dropped).values(origin=origin, since=at))
-    return results, lessons, fresh, version
+            case _:
+                _save_other(connection, command)
+    return Outcome(results, lessons, rows, version)
+
+
+def _save_other(connection: Connection, command: Command) -> None:
+    """Commands without a result."""
+    match command:
+        case SetControl(name, value, at):
+            connection.execute(controls.delete().where(controls.c.name == name))
+            if value is not None:
+                connection.execute(insert(controls).values(name=name, value=value, since=at))
+        case SaveSnapshot(version, tallies, payload):
+            connection.execute(learner.delete())
+            connection.execute(
+                insert(learner).values(id=1, version=version, tallies=tallies, payload=payload)
+            )
+        case SaveLetters(pairs, at):
+            rows = [{"origin": origin, "letter": wire, "received_at": at} for origin, wire in pairs]
+            _replace(connection, letters.c.origin, rows)
+        case UpdateMesh(epoch, memory):
+            changes = {"epoch": epoch, "memory": memory}
+            values = {name: value for name, value in changes.items() if value is not None}
+            connection.execute(mesh.update().values(**values))
+        case AddPeers(addresses, at):
+            _replace(connection, peers.c.address, [{"address": each, "since": at} for each in addresses])
+        case RemovePeers(addresses):
+            connection.execute(peers.delete().where(peers.c.address.in_(addresses)))
+        case TrustKey(origin, key):
+            _forget(connection, origin)
+            _replace(connection, trusted.c.origin, [{"origin": origin, "key": key}])
+        case DropOrigin(origin, at, readmitted):
+            _forget(connection, origin)
+            if not readmitted:
+                connection.execute(insert(dropped).values(origin=origin, since=at))
+
+
+def _forget(connection: Connection, origin: str) -> None:
+    """Delete the origin's letter, and the record that it was dropped."""
+    for table in (letters, dropped):
+        connection.execute(table.delete().where(table.c.origin == origin))
 
 
 def _replace(connection: Connection, key: Column[str], rows: list[dict[str, Any]]) -> None:
-    """Put rows in place of those with the same key."""
+    """Insert rows in place of those with the same key."""
     if rows:
         connection.execute(key.table.delete().where(key.in_([row[key.name] for row in rows])))
         connection.execute(insert(key.table), rows)
 
 
-def keep_decisions(
-    connection: Connection, quotes: list[tuple[int, SaveDecisions]], results: list[Any]
+# Decisions
+
+
+def _save_decisions(
+    backend: Backend, connection: Connection, prices: list[tuple[int, SaveDecisions]], results: list[Any]
 ) -> list[Decision]:
-    named = [id_ for _, op in quotes for id_ in op.named_by_caller]
-    there: dict[str, Decision] = {}
-    if named:
-        there = {row.id: row for row in statements.decided(connection, named)}
-    fresh: list[Decision] = []
-    for i, operation in quotes:
-        if not operation.named_by_caller:
-            results[i] = operation.rows
-            fresh += operation.rows
+    """Insert decisions, except under an id of the caller's that exists: then the existing one is the
+    result. Returns the new ones."""
+    ids = [id_ for _, command in prices for id_ in command.caller_ids]
+    existing = decisions_by_id(backend, connection, ids) if ids else {}
+    rows: list[Decision] = []
+    for i, command in prices:
+        if not command.caller_ids:
+            results[i] = command.rows
+            rows += command.rows
             continue
         results[i] = []
-        for row in operation.rows:
-            kept = there.get(row.id)
-            if kept is None:
-                kept = row
-                fresh.append(row)
-                if row.id in operation.named_by_caller:
-                    there[row.id] = row
-            results[i].append(kept)
-    statements.insert_decisions(connection, fresh)
-    return fresh
+        for row in command.rows:
+            stored = existing.get(row.id)
+            if stored is None:
+                stored = row
+                rows.append(row)
+                if row.id in command.caller_ids:
+                    existing[row.id] = row
+            results[i].append(stored)
+    _insert_decisions(backend, connection, rows)
+    return rows
 
 
-def keep_feedback(
+def _insert_decisions(backend: Backend, connection: Connection, rows: Sequence[Decision]) -> None:
+    if not rows:
+        return
+    *own, occasions = zip(*rows, strict=True)
+    columns: dict[str, Sequence[Any]] = dict(zip(OWN_COLUMNS, own, strict=True))
+    columns |= zip(Occasion._fields, zip(*occasions, strict=True), strict=True)
+    common = {name: columns.pop(name)[0] for name in MOSTLY_COMMON_COLUMNS if len(set(columns[name])) == 1}
+    backend.insert(connection, "decisions", common, columns)
+
+
+# Feedback
+
+
+def _save_feedback(
+    backend: Backend,
     connection: Connection,
-    answers: list[tuple[int, SaveFeedback]],
+    commands: list[tuple[int, SaveFeedback]],
     results: list[Any],
     version: int,
 ) -> int:
-    ids = list({id_ for _, op in answers for id_, _ in op.items})
-    known = {row[0]: row for row in statements.answered(connection, ids)}
-    given = {id_: (row[5], row[6]) for id_, row in known.items() if row[5] is not None}
-    fresh: list[statements.FeedbackRow] = []
-    for i, op in answers:
+    """Insert rewards for decisions that have none yet. Returns the learner's version after them."""
+    ids = list({id_ for _, command in commands for id_, _ in command.items})
+    by_id = feedback_by_id(backend, connection, ids)
+    stored = {id_: (row[5], row[6]) for id_, row in by_id.items() if row[5] is not None}
+    rows: list[FeedbackRow] = []
+    for i, command in commands:
         results[i] = []
-        for id_, reward in op.items:
-            if id_ not in known:
+        for id_, reward in command.items:
+            if id_ not in by_id:
                 results[i].append(FeedbackResult(FeedbackStatus.UNKNOWN))
                 continue
-            _, number, made_at, arm, vectors, _, _, by_default = known[id_]
+            _, number, made_at, arm, vectors, _, _, by_default = by_id[id_]
             if by_default:
                 result = FeedbackResult(FeedbackStatus.TOO_LATE)
-            elif id_ in given:
-                kept_reward, at_version = given[id_]
-                same = kept_reward == reward
+            elif id_ in stored:
+                stored_reward, stored_version = stored[id_]
+                same = stored_reward == reward
                 status = FeedbackStatus.AGAIN if same else FeedbackStatus.OTHER_REWARD
-                result = FeedbackResult(status, at_version, kept_reward)
-            elif made_at < op.decided_after:
+                result = FeedbackResult(status, stored_version, stored_reward)
+            elif made_at < command.decided_after:
                 result = FeedbackResult(FeedbackStatus.TOO_LATE)
             else:
                 lesson = None
-                if not op.frozen:
+                if not command.frozen:
                     version += 1
                     lesson = Lesson(arm, vectors, reward, version)
-                at_version = lesson.version if lesson else None
-                status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.KEPT
-                result = FeedbackResult(status, at_version, reward, lesson)
-                given[id_] = (reward, at_version)
-                fresh.append((number, reward, op.at, at_version))
+                row_version = lesson.version if lesson else None
+                status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.STORED
+                result = FeedbackResult(status, row_version, reward, lesson)
+                stored[id_] = (reward, row_version)
+                rows.append((number, reward, command.at, row_version))
             results[i].append(result)
-    statements.insert_feedback(connection, fresh, by_default=False)
+    _insert_feedback(backend, connection, rows, by_default=False)
     return version
 
 
-def close_window(connection: Connection, op: CloseWindow, version: int) -> tuple[list[Lesson], int]:
+def _insert_feedback(
+    backend: Backend, connection: Connection, rows: Sequence[FeedbackRow], *, by_default: bool
+) -> None:
+    if rows:
+        columns = dict(zip(FEEDBACK_COLUMNS, zip(*rows, strict=True), strict=True))
+        backend.insert(connection, "feedback", {"by_default": by_default}, columns)
+
+
+def _close_window(
+    backend: Backend, connection: Connection, command: CloseWindow, version: int
+) -> tuple[list[Lesson], int]:
+    """Give the default reward to the oldest decisions without feedback. Returns the lessons and the learner's
+    version after them."""
     settled = connection.scalar(select(city.c.settled_through))
-    closing = connection.execute(
-        select(
-            decisions.c.number,
-            decisions.c.made_at,
-            decisions.c.arm,
-            decisions.c.vectors,
-            feedback.c.reward,
-        )
+    columns = (decisions.c.number, decisions.c.made_at, decisions.c.arm, decisions.c.vectors)
+    oldest = connection.execute(
+        select(*columns, feedback.c.reward)
         .select_from(decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number))
         .where(decisions.c.number > settled)
         .order_by(decisions.c.number)
-        .limit(op.most)
-    ).all()
-    # Only as far as every decision before is settled: a clock may have stepped back.
-    closing = list(takewhile(lambda row: row.made_at < op.decided_before, closing))
+        .limit(command.limit)
+    )
+    # Stop at the first decision whose window is open, so that `settled_through` covers all before it even
+    # when a clock has stepped back.
+    closing = list(takewhile(lambda row: row.made_at < command.decided_before, oldest.all()))
     lessons: list[Lesson] = []
-    fresh: list[statements.FeedbackRow] = []
+    rows: list[FeedbackRow] = []
     for row in closing:
         if row.reward is not None:
             continue
-        at_version = None
-        if not op.frozen:
+        row_version = None
+        if not command.frozen:
             version += 1
-            at_version = version
-            lessons.append(Lesson(row.arm, row.vectors, op.reward, version))
-        fresh.append((row.number, op.reward, op.at, at_version))
-    statements.insert_feedback(connection, fresh, by_default=True)
+            row_version = version
+            lessons.append(Lesson(row.arm, row.vectors, command.reward, version))
+        rows.append((row.number, command.reward, command.at, row_version))
+    _insert_feedback(backend, connection, rows, by_default=True)
     if closing:
         connection.execute(city.update().values(settled_through=closing[-1].number))
     return lessons, version

@@ -1,0 +1,60 @@
+"""What differs between SQLite and Postgres, as one interface. The rest of `store` knows only this."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from pricemesh.errors import PricemeshError
+from pricemesh.store.commands import Command
+
+
+class Backend(Protocol):
+    @property
+    def engine(self) -> Engine: ...
+
+    def own(self, city: str) -> Connection:
+        """Connect and lock the database for this process. DatabaseInUse when another process holds the
+        lock."""
+        ...
+
+    def release(self) -> None:
+        """Close all connections and give the lock back."""
+        ...
+
+    def update_schema(self, connection: Connection, current: str | None, target: str | None) -> None:
+        """Called at start when the schema is at `current` and this version needs `target`."""
+        ...
+
+    def fault(self) -> str | None:
+        """Why nothing may be acknowledged although commits succeed; None when all is well."""
+        ...
+
+    def start_fault(self, fault: SQLAlchemyError) -> PricemeshError:
+        """What a fault at start means to the operator."""
+        ...
+
+    def transaction(
+        self, connection: Connection, commands: Sequence[Command]
+    ) -> AbstractContextManager[None]: ...
+
+    def insert(
+        self, connection: Connection, table: str, common: dict[str, Any], columns: Mapping[str, Sequence[Any]]
+    ) -> None:
+        """Insert rows that have the values `common` in common; `columns` holds the values that differ, as
+        one sequence per column."""
+        ...
+
+    def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
+        """Run a query that ends before the condition on a decision's id. Rows are the driver's tuples."""
+        ...
+
+    def reading(self, connection: Connection) -> AbstractContextManager[None]:
+        """Around statements that only read."""
+        ...
+
+    def latest_prices(self, connection: Connection, subjects: Sequence[str]) -> Sequence[Any]:
+        """(subject, price) of each subject's decision with the highest number."""
+        ...
