@@ -114,11 +114,11 @@ def test_feedback_is_learned_before_it_is_answered(tmp_path: Path) -> None:
 
 def test_a_context_outside_its_bounds_fails_its_own_quote_alone(tmp_path: Path) -> None:
     async def story(city: City) -> None:
-        good, bad = await asyncio.gather(
+        outcomes: list[Any] = await asyncio.gather(
             city.quote(("good", None)), city.quote(("bad", None), context=OUTSIDE), return_exceptions=True
         )
-        assert good[0].id == "good"
-        assert isinstance(bad, InvalidContext)
+        assert outcomes[0][0].id == "good"
+        assert isinstance(outcomes[1], InvalidContext)
         assert city.pricing.waiting_rows == 0
 
     run(tmp_path, story)
