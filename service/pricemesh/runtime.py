@@ -15,6 +15,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple, Protocol
 
+Rng = random.Random
+
 
 class Reply(NamedTuple):
     """A peer's HTTP response. Header names are lower case."""

@@ -114,7 +114,7 @@ def test_feedback_is_learned_before_it_is_answered(tmp_path: Path) -> None:
 
 def test_a_context_outside_its_bounds_fails_its_own_quote_alone(tmp_path: Path) -> None:
     async def story(city: City) -> None:
-        outcomes: list[Any] = await asyncio.gather(
+        outcomes: Any = await asyncio.gather(
             city.quote(("good", None)), city.quote(("bad", None), context=OUTSIDE), return_exceptions=True
         )
         assert outcomes[0][0].id == "good"

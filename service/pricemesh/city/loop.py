@@ -28,7 +28,7 @@ log = logging.getLogger("pricemesh")
 
 
 class Ticket(Protocol):
-    """Whoever asked, as the loop sees it."""
+    """The caller of a quote or a command, as the loop sees it."""
 
     def settle(self, result: Any) -> None:
         """Called once, with the result after its commit, or with the exception instead."""
@@ -53,7 +53,7 @@ class FutureTicket:
 
 
 class SnapshotTicket:
-    """Nobody waits for a snapshot; a start learns more rows where it is missing."""
+    """A snapshot has no caller. Where it is missing, a start learns more rows."""
 
     def settle(self, result: Any) -> None:
         if isinstance(result, Exception):

@@ -1,4 +1,4 @@
-"""A decision as it is recorded, and the byte layout of its vectors, which nobody else knows.
+"""A decision as it is recorded, and the byte layout of its vectors, known only here.
 
 `vectors` are float64, little-endian: the context (d), every arm's estimate (K), every arm's radius (K); then
 each peer's part of the chosen arm's estimate (J) and of its radius (J).

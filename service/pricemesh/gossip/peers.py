@@ -1,6 +1,5 @@
 """The other cities: their addresses, and how exchanges with them went. Counts and times, no sockets."""
 
-import random
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from dataclasses import dataclass, field
 from pricemesh.gossip.letter import Letter
 from pricemesh.gossip.message import Digest
 from pricemesh.gossip.node import Delivery
+from pricemesh.runtime import Rng
 
 MISSES_UNTIL_SILENT = 3
 MAX_BACKOFF_TICKS = 32
@@ -109,7 +109,7 @@ class AddressBook:
         peer.origin = peer.origin or origin
         return peer
 
-    def choose(self, rng: random.Random) -> list[Peer]:
+    def choose(self, rng: Rng) -> list[Peer]:
         """The peers to call at this tick: all that answer, or a random `fan_out` of them. Peers that do not
         answer are called ever more rarely, but always one of them, so that the end of a cut is noticed."""
         present = [peer for peer in self.peers.values() if not peer.has_left and not peer.is_busy]

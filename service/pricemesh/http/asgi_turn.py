@@ -3,9 +3,12 @@
 import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
+import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 if TYPE_CHECKING:
     from pricemesh.http.connection import Connection
@@ -25,10 +28,38 @@ class Cycle(RequestResponseCycle):
         return message
 
 
+def _target(url: bytes) -> dict[str, Any]:
+    parts = httptools.parse_url(url)
+    path = parts.path.decode("ascii")
+    return {
+        "path": unquote(path) if "%" in path else path,
+        "raw_path": parts.path,
+        "query_string": parts.query or b"",
+    }
+
+
 class AsgiTurn:
-    def __init__(self, connection: "Connection", scope: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        connection: "Connection",
+        parser: httptools.HttpRequestParser,
+        url: bytes,
+        headers: list[tuple[bytes, bytes]],
+    ) -> None:
         self._connection = connection
-        self._scope = scope
+        self._scope = {
+            "type": "http",
+            "asgi": {"version": connection.config.asgi_version, "spec_version": "2.3"},
+            "http_version": parser.get_http_version(),
+            "method": parser.get_method().decode("ascii"),
+            "server": get_local_addr(connection.transport),
+            "client": get_remote_addr(connection.transport),
+            "scheme": "https" if is_ssl(connection.transport) else "http",
+            "root_path": "",
+            **_target(url),
+            "headers": headers,
+            "state": connection.app_state.copy(),
+        }
         self._expects_continue = connection.expects_continue
         self._cycle: Cycle | None = None
         self._keep_alive = True

@@ -1,7 +1,7 @@
 """HTTP/1.1 on one connection: parsing, order, keep-alive and limits. What a request means is not known here.
 
-Requests are answered in the order they came. Each is a turn: `fast_path.FastExchange` for traffic, a cycle of
-ASGI for everything else, or the refusal of bytes that are no HTTP. uvicorn accepts connections and makes one
+Requests are answered in the order they came. Each is a turn: a `FastExchange` for traffic, an `AsgiTurn` for
+everything else, or a `RefusalTurn` for bytes that are no HTTP. uvicorn accepts connections and makes one
 `Connection` for each.
 """
 
@@ -10,19 +10,16 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 from typing import Any, Protocol
-from urllib.parse import unquote
 
 import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
 from pricemesh.http.asgi import Application
 from pricemesh.http.asgi_turn import AsgiTurn
-from pricemesh.http.exchange import as_answer
-from pricemesh.http.fast_path import FastExchange, framed
-from pricemesh.http.problems import problem
+from pricemesh.http.fast_path import FastExchange
+from pricemesh.http.refusal_turn import RefusalTurn
 
 MAX_HEADER_BYTES = 65_536  # caps header bytes, because headers arrive before authentication
 LINGER_SECONDS = 2.0  # for a caller who is still sending to read the answer that ends the connection
@@ -206,7 +203,7 @@ class Connection(asyncio.Protocol):
         if call is not None and parser.get_method() == b"POST":
             turn = FastExchange(self, call, self._url, self._headers, self._length)
         else:
-            turn = AsgiTurn(self, self._scope())
+            turn = AsgiTurn(self, parser, self._url, self._headers)
         turn.keep_alive = keep_alive
         self._reading = turn
         self._enqueue(turn)
@@ -232,25 +229,6 @@ class Connection(asyncio.Protocol):
     def expects_continue(self) -> bool:
         """Whether the request whose headers were read last waits to be told to send its body."""
         return self._expects_continue and self._parser.get_http_version() != "1.0"
-
-    def _scope(self) -> dict[str, Any]:
-        url = httptools.parse_url(self._url)
-        path = url.path.decode("ascii")
-        return {
-            "type": "http",
-            "asgi": {"version": self.config.asgi_version, "spec_version": "2.3"},
-            "http_version": self._parser.get_http_version(),
-            "method": self._parser.get_method().decode("ascii"),
-            "server": get_local_addr(self.transport),
-            "client": get_remote_addr(self.transport),
-            "scheme": "https" if is_ssl(self.transport) else "http",
-            "root_path": "",
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": url.path,
-            "query_string": url.query or b"",
-            "headers": self._headers,
-            "state": self.app_state.copy(),
-        }
 
     # Turns
 
@@ -307,7 +285,7 @@ class Connection(asyncio.Protocol):
                 turn.abandon()
             else:
                 self._queue.remove(turn)
-        self._enqueue(Refusal(self, status, kind, detail))
+        self._enqueue(RefusalTurn(self, status, kind, detail))
 
     # The end
 
@@ -348,33 +326,3 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self.loop.call_later(seconds, action)
-
-
-class Refusal:
-    """The turn of bytes that are no request."""
-
-    keep_alive = False
-    complete = True
-
-    def __init__(self, connection: Connection, status: int, kind: str, detail: str) -> None:
-        self._connection = connection
-        self._words = status, kind, detail
-        self.started = self.answered = False
-        self.early_chunks: list[bytes] = []
-
-    def start(self) -> None:
-        self.started = self.answered = True
-        status, kind, detail = self._words
-        connection = self._connection
-        admission = connection.application.admission
-        context = admission.context("", "", ())
-        answer = as_answer(problem(status, kind, detail, context.request_id.decode()), close=True)
-        connection.transport.write(framed(answer, context.request_id, close=True))
-        admission.finish(context, "other", status, detail)
-        connection.finish(self, close=True)
-
-    def feed(self, chunk: bytes) -> None: ...
-
-    def end(self) -> None: ...
-
-    def abandon(self) -> None: ...

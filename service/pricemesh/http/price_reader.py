@@ -1,7 +1,7 @@
 """Requests for prices, read from their bodies into names and vectors in one step.
 
-The decoder is made for the features of one city. What it does not take is read again by the models in `wire`,
-which say all that is wrong; a test holds both to the same rules.
+The decoder is made for the features of one city. A body that it refuses is read again by the models in
+`schemas`, which report every fault; a property test holds both to the same rules.
 """
 
 import re
@@ -19,38 +19,38 @@ from pricemesh.errors import UnreadableBody
 from pricemesh.http import schemas
 from pricemesh.http.problems import parsed
 
-_REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
+_DECODE_FAULTS = (msgspec.MsgspecError, ValueError, RecursionError)
 _identifier = re.compile(schemas.IDENTIFIER).fullmatch
 _subject = re.compile(schemas.SUBJECT).fullmatch
 
 
 class PriceReader:
-    def __init__(self, space: FeatureSpace, most_items: int) -> None:
+    def __init__(self, space: FeatureSpace, max_items: int) -> None:
         self._space = space
-        self._most_items = most_items
+        self._max_items = max_items
         self._pack = struct.Struct(f"{len(space.shared) + len(space.local)}d").pack
         self._one = self._many = None
-        with suppress(ValueError):  # a name that has to be escaped in JSON: such a city does without
+        with suppress(ValueError):  # msgspec takes no name that JSON escapes: read such bodies by the models
             request = _request(space)
             batch = msgspec.defstruct("Batch", [("requests", list[request])], forbid_unknown_fields=True)  # type: ignore[valid-type]
             self._one, self._many = msgspec.json.Decoder(request), msgspec.json.Decoder(batch)
 
     def one(self, body: bytes) -> Quote:
-        asked = _decoded(self._one, body)
-        if asked is not None:
-            name = (asked.decision_id, asked.subject)
+        request = _decode(self._one, body)
+        if request is not None:
+            name = (request.decision_id, request.subject)
             if name == UNNAMED or _is_well_formed(name):
-                return Quote([name], self._pack(*astuple(asked.shared), *astuple(asked.local)))
+                return Quote([name], self._pack(*astuple(request.shared), *astuple(request.local)))
         return self._quote_by_models([parsed(schemas.PriceRequest, body)])
 
     def many(self, body: bytes) -> Quote:
-        batch = _decoded(self._many, body)
+        batch = _decode(self._many, body)
         quote = self._quote(batch.requests) if batch is not None and batch.requests else None
         if quote is None:
             requests = parsed(schemas.PriceBatch, body).requests
-            refuse_too_many(self._most_items, len(requests), "requests")
+            refuse_too_many(self._max_items, len(requests), "requests")
             return self._quote_by_models(requests)
-        refuse_too_many(self._most_items, quote.size, "requests")
+        refuse_too_many(self._max_items, quote.size, "requests")
         return quote
 
     def _quote(self, requests: Sequence[Any]) -> Quote | None:
@@ -58,29 +58,29 @@ class PriceReader:
         if not all(map(_is_well_formed, set(names))):
             return None
         numbers: list[float] = []
-        for asked in requests:
-            numbers += astuple(asked.shared)
-            numbers += astuple(asked.local)
+        for request in requests:
+            numbers += astuple(request.shared)
+            numbers += astuple(request.local)
         return Quote(names, struct.pack(f"{len(numbers)}d", *numbers))
 
     def _quote_by_models(self, requests: Sequence[schemas.PriceRequest]) -> Quote:
-        vectors = self._space.vectors([(asked.shared, asked.local) for asked in requests])
+        vectors = self._space.vectors([(request.shared, request.local) for request in requests])
         return Quote(_names(requests), vectors.tobytes())
 
 
-def refuse_too_many(most: int, size: int, field: str) -> None:
-    if size > most:
-        raise UnreadableBody([(field, f"at most {most} in one call, not {size}")])
+def refuse_too_many(maximum: int, size: int, field: str) -> None:
+    if size > maximum:
+        raise UnreadableBody([(field, f"at most {maximum} in one call, not {size}")])
 
 
 def _names(requests: Sequence[Any]) -> list[Name]:
-    return [(asked.decision_id, asked.subject) for asked in requests]
+    return [(request.decision_id, request.subject) for request in requests]
 
 
-def _decoded(decoder: Any, body: bytes) -> Any:
+def _decode(decoder: Any, body: bytes) -> Any:
     try:
         return decoder.decode(body) if decoder is not None else None
-    except _REFUSED:
+    except _DECODE_FAULTS:
         return None
 
 

@@ -84,6 +84,14 @@ def create_app(
         redoc_url=None,
         static_url=DOCS_FILES,
     )
+    _add_routes(framework, pricing, gossip, metrics, feed, truth)
+    framework.openapi = lambda: describe(framework, settings, traffic)  # type: ignore[method-assign]
+    return Application(framework, pricing=pricing, gossip=gossip, admission=admission, traffic=traffic)
+
+
+def _add_routes(
+    framework: FastAPI, pricing: Pricing, gossip: Gossip, metrics: Metrics, feed: Feed, truth: TruthReports
+) -> None:
     for router in (
         audit_routes(pricing, gossip),
         admin_routes(pricing, gossip),
@@ -94,8 +102,6 @@ def create_app(
     ):
         framework.include_router(router)
     handle_errors(framework)
-    framework.openapi = lambda: describe(framework, settings, traffic)  # type: ignore[method-assign]
-    return Application(framework, pricing=pricing, gossip=gossip, admission=admission, traffic=traffic)
 
 
 def request_log(settings: Settings, runtime: Runtime) -> RequestLog:

@@ -1,4 +1,4 @@
-"""uvicorn around a city: where it may listen, and a shutdown that is announced before it happens."""
+"""The process that serves a city: where it listens, uvicorn's settings, and its shutdown."""
 
 import gc
 import logging
@@ -23,13 +23,13 @@ log = logging.getLogger("pricemesh")
 
 
 class Server(uvicorn.Server):
-    """Says it is not ready from the moment it is told to stop, and goes on serving for a moment so that
-    whoever sends it traffic can hear it."""
+    """On the first signal to stop, `/readyz` turns to 503 while the city serves for `drain_seconds` more, so that a
+    load balancer notices before connections are refused."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """As uvicorn does, but told to stop and having stopped is no failure: the exit code is 0."""
+        """As uvicorn does, but a city that stops when it is told to has not failed: the exit code is 0."""
         pricing = self.config.app.pricing  # type: ignore[union-attr]
-        if pricing.draining:  # told twice
+        if pricing.draining:  # the second signal
             self.force_exit = self.should_exit and sig == signal.SIGINT
             self.should_exit = True
             return
@@ -66,7 +66,7 @@ def run(settings: Settings, host: str, port: int) -> None:
 
 
 def _stop_with_stdin(server: Server) -> None:
-    """Whoever started this city holds the other end: gone, by whatever death, nobody would end it."""
+    """The process that started this city holds the other end: when it dies, however it dies, the city ends."""
     while os.read(sys.stdin.fileno(), 4096):
         pass
     server.handle_exit(signal.SIGTERM, None)
@@ -88,8 +88,8 @@ def configuration(app: Application, **more: Any) -> uvicorn.Config:
 
 
 def _spare_the_collector() -> None:
-    """What is here now stays, and what requests leave behind is freed by reference counts: a batch makes
-    enough objects to have all of it looked through for cycles, again and again."""
+    """Requests leave no reference cycles, so reference counts free them. Without this a batch of prices makes
+    enough objects to start the collector again and again, over everything that was imported."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
