@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 from pricemesh.city.settings import Settings
 from pricemesh.http.connection import Connection
 from pricemesh.http.exchange import Exchange
-from pricemesh.http.keys import Gatekeeper, new_key
+from pricemesh.http.keys import new_key, write_keys
 from pricemesh.runtime import Runtime
 from pricemesh.serving.app import create_app
 from pricemesh.serving.server import configuration
@@ -78,7 +78,7 @@ class MemoryTransport(asyncio.Transport):
 class Way:
     """One city, reached by one way in, without sockets."""
 
-    def __init__(self, folder: Path, keys: dict[str, Any] | None, *, fast: bool) -> None:
+    def __init__(self, folder: Path, keys_file: Path | None, *, fast: bool) -> None:
         folder.mkdir()
         self.recorder = SilentRecorder()
         settings = Settings.model_validate(
@@ -88,12 +88,12 @@ class Way:
                 "server": {"fast_path": fast},
                 "limits": {"body_bytes": 6000},
                 "guardrails": {"max_step": 1.0},
+                "security": {"api_keys_file": keys_file},
             }
         )
         rng = Random(7)
         runtime = Runtime(clock=lambda: NOW, rng=rng, random_bytes=rng.randbytes)
         self.app = create_app(settings, runtime, self.recorder)
-        self.app.admission._gatekeeper = Gatekeeper(keys, None, runtime.monotonic)
         self.state = ServerState()
         self._config: uvicorn.Config = configuration(self.app, lifespan="off")
 
@@ -124,7 +124,11 @@ class Way:
             await asyncio.sleep(0)
 
     def counts(self) -> Any:
-        return self.app.admission._metrics._requests, self.recorder.lines
+        """Requests by route and status, and the lines of the request log."""
+        lines = self.app.admission.metrics.text().decode().splitlines()
+        return sorted(
+            line for line in lines if line.startswith("pricemesh_requests_total")
+        ), self.recorder.lines
 
 
 def open_objects() -> Counter[str]:
@@ -132,16 +136,19 @@ def open_objects() -> Counter[str]:
 
 
 async def compare(folder: Path, seeds: range, *, with_keys: bool) -> None:
-    keys: dict[str, Any] | None = None
+    keys_file: Path | None = None
     presented: tuple[str, ...] = ()
     if with_keys:
         strong, strong_key = new_key("price,feedback")
         weak, weak_key = new_key("read")
-        keys, presented = {key.id: key for key in (strong_key, weak_key)}, (strong, strong, weak, "pm_x_y")
-    ways = [Way(folder / name, keys, fast=name == "fast") for name in ("fast", "asgi")]
+        presented = (strong, strong, weak, "pm_x_y")
+        keys_file = folder / "keys.toml"
+        write_keys(keys_file, {key.id: key for key in (strong_key, weak_key)})
+    ways = [Way(folder / name, keys_file, fast=name == "fast") for name in ("fast", "asgi")]
     for way in ways:
         await way.app.pricing.start()
     gc.collect()
+    gc.freeze()  # so that `open_objects` looks only at what the streams leave behind
     gc.disable()
     try:
         for seed in seeds:
@@ -155,6 +162,7 @@ async def compare(folder: Path, seeds: range, *, with_keys: bool) -> None:
             assert open_objects() == Counter(), f"seed {seed}: {chunks}"
     finally:
         gc.enable()
+        gc.unfreeze()
         for way in ways:
             await way.app.pricing.stop()
 

@@ -72,7 +72,7 @@ class Admission:
         log_above_seconds: float,
     ) -> None:
         self._gatekeeper = gatekeeper
-        self._metrics = metrics
+        self.metrics = metrics
         self._recorder = recorder
         self._log_above_seconds = log_above_seconds  # faster successes are not worth a line
         self._monotonic = runtime.monotonic
@@ -110,7 +110,7 @@ class Admission:
     def finish(self, context: RequestContext, route: str, status: int, detail: str = "") -> None:
         """Count a request that has its answer, and log it if it was refused, failed or slow."""
         seconds = self._monotonic() - context.started
-        self._metrics.request(route, status, seconds)
+        self.metrics.request(route, status, seconds)
         if status >= 400 or seconds >= self._log_above_seconds:
             self._recorder.request(
                 context.method,

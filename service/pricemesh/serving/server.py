@@ -23,8 +23,8 @@ log = logging.getLogger("pricemesh")
 
 
 class Server(uvicorn.Server):
-    """On the first signal to stop, `/readyz` turns to 503 while the city serves for `drain_seconds` more, so that a
-    load balancer notices before connections are refused."""
+    """On the first signal to stop, `/readyz` turns to 503 while the city serves for `drain_seconds` more, so
+    that a load balancer notices before connections are refused."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """As uvicorn does, but a city that stops when it is told to has not failed: the exit code is 0."""
@@ -66,7 +66,7 @@ def run(settings: Settings, host: str, port: int) -> None:
 
 
 def _stop_with_stdin(server: Server) -> None:
-    """The process that started this city holds the other end: when it dies, however it dies, the city ends."""
+    """The process that started this city holds the other end: when it dies, however, the city ends."""
     while os.read(sys.stdin.fileno(), 4096):
         pass
     server.handle_exit(signal.SIGTERM, None)
