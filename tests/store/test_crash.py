@@ -25,14 +25,14 @@ CALLERS = 4
 
 
 @dataclass
-class Acknowledged:
-    """What callers were told."""
+class Answers:
+    """What callers were answered."""
 
     decisions: dict[str, int] = field(default_factory=dict)
     feedback: dict[str, tuple[float, int]] = field(default_factory=dict)
 
 
-def load(url: str, run: int, caller: int, told: Acknowledged, stop: threading.Event) -> None:
+def load(url: str, run: int, caller: int, answers: Answers, stop: threading.Event) -> None:
     """Ask for prices and answer them, most of them twice, until the city is gone."""
     rng = Random(run * 100 + caller)
     with httpx.Client(base_url=url, timeout=10) as http:
@@ -48,41 +48,41 @@ def load(url: str, run: int, caller: int, told: Acknowledged, stop: threading.Ev
             try:
                 answer = http.post("/price", json=body)
                 assert answer.status_code == 200, answer.text
-                told.decisions[id_] = answer.json()["arm"]
+                answers.decisions[id_] = answer.json()["arm"]
                 reward = rng.gauss(0, 1)
                 for _ in range(rng.choice((1, 2))):
                     answer = http.post("/feedback", json={"decision_id": id_, "reward": reward})
                     assert answer.status_code == 200, answer.text
-                    told.feedback[id_] = (reward, answer.json()["version"])
+                    answers.feedback[id_] = (reward, answer.json()["version"])
             except httpx.TransportError:
                 return
 
 
-def check(url: str, database_url: str, told: Acknowledged, probe_id: str) -> None:
+def check(url: str, database_url: str, answers: Answers, probe_id: str) -> None:
     engine = sa.create_engine(database_url)
     with engine.connect() as connection:
-        made = dict(connection.execute(sa.select(decisions.c.id, decisions.c.arm)).all())
-        kept = connection.execute(
+        arms_by_id = dict(connection.execute(sa.select(decisions.c.id, decisions.c.arm)).all())
+        rows = connection.execute(
             sa.select(decisions, feedback.c.reward, feedback.c.version)
             .join_from(feedback, decisions, feedback.c.decision == decisions.c.number)
             .order_by(feedback.c.version)
         ).all()
     engine.dispose()
-    assert told.decisions.items() <= made.items(), "an acknowledged decision was lost"
-    answered = {row.id: (row.reward, row.version) for row in kept}
-    assert len(answered) == len(kept), "a decision was learned twice"
-    assert told.feedback.items() <= answered.items(), "an acknowledged feedback was lost or changed"
-    assert [row.version for row in kept] == list(range(1, len(kept) + 1))
+    assert answers.decisions.items() <= arms_by_id.items(), "an acknowledged decision was lost"
+    rewards = {row.id: (row.reward, row.version) for row in rows}
+    assert len(rewards) == len(rows), "a decision was learned twice"
+    assert answers.feedback.items() <= rewards.items(), "an acknowledged feedback was lost or changed"
+    assert [row.version for row in rows] == list(range(1, len(rows) + 1))
 
     rebuilt = make_policy("netpool").learner(Shape(5, 3, 2))
-    for row in kept:
+    for row in rows:
         rebuilt.learn(np.frombuffer(row.vectors, count=5), row.arm, row.reward)
     probe = {
         "shared": {"demand": 0.3, "rain": 0.6, "event": 1.0},
         "local": {"tourists": 0.5, "strike": 1.0},
     }
     with httpx.Client(base_url=url, timeout=10) as http:
-        assert http.get("/state").json()["version"] == len(kept)
+        assert http.get("/state").json()["version"] == len(rows)
         assert http.post("/price", json=probe | {"decision_id": probe_id}).status_code == 200
         arms: list[dict[str, Any]] = http.get(f"/decisions/{probe_id}").json()["arms"]
     score = rebuilt.score([0.3, 0.6, 1.0, 0.5, 1.0])
@@ -90,21 +90,21 @@ def check(url: str, database_url: str, told: Acknowledged, probe_id: str) -> Non
     np.testing.assert_allclose([arm["radius"] for arm in arms], score.radius, atol=1e-9)
 
 
-def kill_again_and_again(folder: Path, database_url: str, kills: int) -> Acknowledged:
+def kill_again_and_again(folder: Path, database_url: str, kills: int) -> Answers:
     rng = Random(kills)
-    told = Acknowledged()
+    answers = Answers()
     for run in range(kills):
         city = CityProcess(folder, database_url)
-        check(city.url, database_url, told, f"probe{run}")
+        check(city.url, database_url, answers, f"probe{run}")
         stop = threading.Event()
         callers = [
-            threading.Thread(target=load, args=(city.url, run, caller, told, stop))
+            threading.Thread(target=load, args=(city.url, run, caller, answers, stop))
             for caller in range(CALLERS)
         ]
         for caller in callers:
             caller.start()
-        enough, deadline = len(told.feedback) + 12, time.monotonic() + 30
-        while len(told.feedback) < enough and time.monotonic() < deadline:
+        enough, deadline = len(answers.feedback) + 12, time.monotonic() + 30
+        while len(answers.feedback) < enough and time.monotonic() < deadline:
             time.sleep(0.005)
         stop.wait(rng.uniform(0.0, 0.4))
         city.kill()
@@ -112,22 +112,26 @@ def kill_again_and_again(folder: Path, database_url: str, kills: int) -> Acknowl
         for caller in callers:
             caller.join()
     city = CityProcess(folder, database_url)
-    check(city.url, database_url, told, "last-probe")
+    check(city.url, database_url, answers, "last-probe")
     assert city.stop() == 0
-    return told
+    return answers
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(200, marks=pytest.mark.slow)])
 def test_kill_9_on_sqlite(tmp_path: Path, kills: int) -> None:
-    told = kill_again_and_again(tmp_path, f"sqlite:///{tmp_path}/city.db", kills)
-    print(f"{kills} kills, {len(told.decisions)} decisions and {len(told.feedback)} feedback acknowledged")
-    assert len(told.feedback) > 10 * kills
+    answers = kill_again_and_again(tmp_path, f"sqlite:///{tmp_path}/city.db", kills)
+    print(
+        f"{kills} kills, {len(answers.decisions)} decisions and {len(answers.feedback)} feedback acknowledged"
+    )
+    assert len(answers.feedback) > 10 * kills
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.slow)])
 def test_kill_9_on_postgres(postgres: Postgres, tmp_path: Path, kills: int) -> None:
     url = postgres.new_database(f"crash{kills}")
     migrate(url, "head", "lisbon")
-    told = kill_again_and_again(tmp_path, url, kills)
-    print(f"{kills} kills, {len(told.decisions)} decisions and {len(told.feedback)} feedback acknowledged")
-    assert len(told.feedback) > 10 * kills
+    answers = kill_again_and_again(tmp_path, url, kills)
+    print(
+        f"{kills} kills, {len(answers.decisions)} decisions and {len(answers.feedback)} feedback acknowledged"
+    )
+    assert len(answers.feedback) > 10 * kills

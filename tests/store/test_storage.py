@@ -67,7 +67,7 @@ def test_a_second_process_on_the_same_database_is_refused(city: RunningCity, dat
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("section", "text"),
     [
         ({"arms": {"prices": [8.0, 9.0, 10.0, 11.0, 13.0]}}, "prices was"),
         (
@@ -78,13 +78,13 @@ def test_a_second_process_on_the_same_database_is_refused(city: RunningCity, dat
     ],
 )
 def test_a_database_made_for_another_configuration_is_never_reinterpreted(
-    start: Start, database_url: str, section: Any, said: str
+    start: Start, database_url: str, section: Any, text: str
 ) -> None:
     start().price()
     start().stop()
     settings = settings_for(database_url, **section)
     database = Database(database_url, settings.city, Runtime())
-    with pytest.raises(SchemaChanged, match=said):
+    with pytest.raises(SchemaChanged, match=text):
         database.open(settings.schema_description)
 
 
@@ -97,28 +97,28 @@ def test_postgres_without_a_schema_says_what_to_do(postgres: Postgres) -> None:
 
 def test_a_full_disk_is_a_503_that_loses_nothing_and_passes(tmp_path: Path) -> None:
     city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
-    kept = [city.price(decision_id=f"d{i}")["decision_id"] for i in range(20)]
+    ids = [city.price(decision_id=f"d{i}")["decision_id"] for i in range(20)]
     connection = city.pricing.database._connection
     assert connection is not None
     pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
     connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
     connection.rollback()
     statuses = set()
-    answered: dict[str, int] = {}
+    status_by_id: dict[str, int] = {}
     for i in range(60):
         response = city.http.post("/price", json=CONTEXT | {"decision_id": f"full{i}"})
         statuses.add(response.status_code)
-        answered[f"full{i}"] = response.status_code
-        statuses.add(city.feedback(kept[i % 20], float(i % 20)).status_code)
+        status_by_id[f"full{i}"] = response.status_code
+        statuses.add(city.feedback(ids[i % 20], float(i % 20)).status_code)
     assert 503 in statuses
     assert statuses <= {200, 503}
-    refused = city.http.post("/price", json=CONTEXT)
-    assert refused.headers["retry-after"] == "1"
-    assert "full" in refused.json()["detail"]
+    refusal = city.http.post("/price", json=CONTEXT)
+    assert refusal.headers["retry-after"] == "1"
+    assert "full" in refusal.json()["detail"]
     version = city.state()["version"]
     connection.exec_driver_sql("PRAGMA max_page_count=1000000")
     connection.rollback()
-    for id_, status in answered.items():
+    for id_, status in status_by_id.items():
         assert city.http.get(f"/decisions/{id_}").status_code == (200 if status == 200 else 404)
     assert city.feedback(city.price()["decision_id"], 1.0).json()["version"] == version + 1
     city.stop()
@@ -158,8 +158,8 @@ def test_a_full_file_system_is_a_503_that_loses_nothing_and_passes(tiny_disk: Pa
     city.price(decision_id="after")
     for i in range(50):
         assert city.feedback(f"before{i}", float(i)).status_code == 200
-    kept = {id_ for id_ in known if city.http.get(f"/decisions/{id_}").status_code == 200}
-    assert kept == known
+    readable = {id_ for id_ in known if city.http.get(f"/decisions/{id_}").status_code == 200}
+    assert readable == known
     assert city.state()["version"] == 50
     city.stop()
 

@@ -38,16 +38,16 @@ class OpenFile:
         identity = self._identity
         if identity is None:
             return None
-        found, wal_found = _identity(self._path), _identity(self._wal_path)
+        current, current_wal = _identity(self._path), _identity(self._wal_path)
         fault = None
-        if found != identity:
+        if current != identity:
             fault = (
-                f"{_event('the database file', self._path, found)} while this city was running: nothing is "
+                f"{_event('the database file', self._path, current)} while this city was running: nothing is "
                 "acknowledged any more. Move the same file back, or restart the city on a file of your choice"
             )
-        elif wal_found != self._wal_identity:
+        elif current_wal != self._wal_identity:
             fault = (
-                f"{_event('the write-ahead log', self._wal_path, wal_found)} while this city was running: "
+                f"{_event('the write-ahead log', self._wal_path, current_wal)} while this city was running: "
                 "nothing is acknowledged any more. Stop the city with SIGTERM, never with SIGKILL: it then "
                 "saves into the database file what the log held. Start it again afterwards"
             )
@@ -66,11 +66,12 @@ class OpenFile:
 
 def _identity(path: str) -> Identity | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
-def _event(what: str, path: str, found: Identity | None) -> str:
-    return f"{what} {path} " + ("was deleted or moved away" if found is None else "was replaced by another")
+def _event(what: str, path: str, current: Identity | None) -> str:
+    event = "was deleted or moved away" if current is None else "was replaced by another"
+    return f"{what} {path} {event}"
