@@ -13,21 +13,21 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from sqlalchemy.exc import OperationalError
 
 from pricemesh.city.deciding import Quote
 from pricemesh.city.loop import FutureTicket
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.settings import Settings
 from pricemesh.core.summary import Summary
-from pricemesh.errors import PricemeshError, StorageUnavailable
+from pricemesh.errors import PricemeshError
 from pricemesh.gossip.letter import Letter, Seal
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.peers import Peer
 from pricemesh.gossip.signing import HEADER
 from pricemesh.gossip.view import peers_of
 from pricemesh.http.problems import refusal
-from pricemesh.runtime import Reply, ReplyTooLarge, Runtime
-from pricemesh.store.commands import Command
+from pricemesh.runtime import Disk, Reply, ReplyTooLarge, Runtime
 from tests.running import settings_for
 
 NOON = 1_700_000_000.0
@@ -135,15 +135,12 @@ class MemoryTransport:
         pass
 
 
-class FragilePricing(Pricing):
-    """Whose disk can be full."""
+class FragileDisk(Disk):
+    is_full = False
 
-    disk_is_full = False
-
-    async def commit(self, command: Command) -> Any:
-        if self.disk_is_full:
-            raise StorageUnavailable("the disk is full")
-        return await super().commit(command)
+    def before_commit(self) -> None:
+        if self.is_full:
+            raise OperationalError("commit", {}, OSError("the disk is full"))
 
 
 async def inline(job: Callable[..., Any], *arguments: Any) -> Any:
@@ -175,6 +172,7 @@ class MemoryCity:
         self.clock = clock
         self.name = settings.city
         self.address = address_of(self.name)
+        self.disk = FragileDisk()
         runtime = Runtime(
             clock=clock,
             monotonic=clock,
@@ -183,8 +181,9 @@ class MemoryCity:
             in_thread=inline,
             worker=InlineWorker,
             transport=lambda: MemoryTransport(network, self.address),
+            disk=self.disk,
         )
-        self.pricing = FragilePricing(settings, runtime)
+        self.pricing = Pricing(settings, runtime)
         self.gossip = Gossip(self.pricing)
 
     async def start(self) -> None:

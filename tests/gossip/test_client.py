@@ -148,11 +148,11 @@ def test_the_own_full_disk_is_not_the_peers_fault(tmp_path: Path) -> None:
     async def story() -> None:
         async with memory_mesh(tmp_path) as (faro, lisbon):
             await lisbon.teach(2)
-            faro.pricing.disk_is_full = True
+            faro.disk.is_full = True
             await faro.gossip.exchange()
             assert faro.peer("lisbon").misses == 0
             assert set(faro.editions) == {"faro"}
-            faro.pricing.disk_is_full = False
+            faro.disk.is_full = False
             for _ in range(TICKS_UNTIL_SENT_AGAIN):
                 await lisbon.gossip.exchange()
             await faro.gossip.exchange()

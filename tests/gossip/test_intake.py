@@ -14,11 +14,11 @@ def test_a_fresh_letter_is_committed_before_it_counts(tmp_path: Path) -> None:
         async with memory_mesh(tmp_path, ["faro"]) as (faro,):
             await faro.teach(4)
             wire = faro.letter_of("porto", 4).wire
-            faro.pricing.disk_is_full = True
+            faro.disk.is_full = True
             with pytest.raises(StorageUnavailable):
                 await faro.gossip.intake.take([wire], "porto")
             assert "porto" not in faro.editions
-            faro.pricing.disk_is_full = False
+            faro.disk.is_full = False
             await faro.gossip.intake.take([wire], "porto")
             assert faro.editions["porto"] == (1, 4)
             assert faro.gossip.intake.received_at["porto"] == faro.clock.now

@@ -125,6 +125,7 @@ class ProcessMesh:
                 "interval_seconds": self.interval,
                 "secrets": list(SECRETS),
                 "lockstep": self.lockstep,
+                "timeout_seconds": 1.0 if self.lockstep else self.interval,
             },
         )
 
@@ -184,7 +185,7 @@ def wait(until: Any, seconds: float = 30) -> None:
 def test_a_city_cut_off_prices_on_and_catches_up_within_three_ticks(tmp_path: Path, ticks: int) -> None:
     """Ticks are driven by hand, all cities' at once, so that they can be counted."""
     mesh = ProcessMesh(tmp_path, 0.2, lockstep=True)
-    driver = Driver([mesh.cities[name].url for name in NAMES], seed=3)
+    driver = Driver([mesh.cities[name].url for name in NAMES], seed=3, pause=0.02)
     try:
         driver.start()
         for _ in range(3):

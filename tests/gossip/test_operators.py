@@ -44,7 +44,7 @@ def test_a_drop_that_cannot_be_committed_changes_nothing(tmp_path: Path) -> None
             await faro.tick()
             x = np.ones(faro.settings.shape.dim)
             score = faro.pricing.learner.score(x)
-            faro.pricing.disk_is_full = True
+            faro.disk.is_full = True
             with pytest.raises(StorageUnavailable):
                 await faro.gossip.operators.drop("lisbon")
             assert faro.editions["lisbon"] == (1, 3)

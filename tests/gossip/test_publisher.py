@@ -32,11 +32,11 @@ def test_a_letter_that_cannot_be_committed_is_not_published(tmp_path: Path) -> N
     async def story() -> None:
         async with memory_mesh(tmp_path, ["faro"]) as (faro,):
             await faro.teach(3)
-            faro.pricing.disk_is_full = True
+            faro.disk.is_full = True
             with pytest.raises(StorageUnavailable):
                 await faro.gossip.publisher.publish()
             assert faro.editions["faro"] == (1, 0)
-            faro.pricing.disk_is_full = False
+            faro.disk.is_full = False
             await faro.gossip.publisher.publish()
             assert faro.editions["faro"] == (1, 3)
             await faro.stop()

@@ -27,7 +27,7 @@ log = logging.getLogger("pricemesh.gossip")
 
 MAX_ROUND_TRIPS = 4  # of one exchange, until both cities have the same letters
 MAX_DETAIL_LENGTH = 300  # characters of a peer's refusal that are shown
-PEER_FAULTS = (PricemeshError, OSError)  # a TimeoutError is an OSError
+PEER_FAULTS = (PricemeshError, OSError)  # TimeoutError is an OSError; asyncio's has no text
 
 
 class GossipClient:
@@ -92,7 +92,7 @@ class GossipClient:
         except StorageUnavailable as fault:  # this city's own trouble, not the peer's
             log.warning("letters could not be saved", extra={"peer": peer.origin, "fault": str(fault)})
         except PEER_FAULTS as fault:
-            reason = str(fault) or type(fault).__name__
+            reason = str(fault) or f"no complete answer within {2 * self._timeout_seconds:g} s"
             was_silent = peer.silent
             peer.record_miss(reason)
             self._counts["exchanges", "failed"] += 1

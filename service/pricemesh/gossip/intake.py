@@ -102,10 +102,10 @@ class Intake:
         city, reason = refusal.origin, refusal.reason
         if not refusal.is_sealed and refusal.origin != sender:
             city, reason = sender, f"it sent a letter of {refusal.origin or 'an unknown city'}: {reason}"
-        known = self.quarantines.get(city)
-        if known is None or known.reason != reason:
+        current = self.quarantines.get(city)
+        if current is None or current.reason != reason:
             log.warning("a city is in quarantine", extra={"peer": city, "reason": reason, "via": sender})
-            if known is not None or len(self.quarantines) < 2 * self._node.max_cities:
+            if current is not None or len(self.quarantines) < 2 * self._node.max_cities:
                 self.quarantines[city] = Quarantine(reason, self._clock(), sender)
 
 
