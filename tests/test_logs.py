@@ -70,18 +70,20 @@ def test_ordinary_successes_are_logged_only_with_access() -> None:
 def test_refusals_failures_and_slow_calls_are_always_logged() -> None:
     sink = Sink(stream_paths=frozenset({"/events"}))
     sink.log.request("POST", "/price", 403, 0.001, "r1", "k1", "this key has no scope price")
-    sink.log.request("POST", "/price", 503, 0.001, "r2", "k1")
+    sink.log.request("POST", "/price", 500, 0.001, "r2", "k1")
     sink.log.request("POST", "/price", 200, 1.0, "r3", "k1")
-    sink.log.request("POST", "/price", 503, 5.0, "r4", "k1")
+    sink.log.request("POST", "/price", 500, 5.0, "r4", "k1")
     sink.log.request("GET", "/events", 200, 500.0, "r5", "k1")
+    sink.log.request("POST", "/price", 503, 0.001, "r6", "k1")  # its cause has an error line of its own
     lines = sink.lines()
     assert [(line["request_id"], line["level"]) for line in lines] == [
         ("r1", "info"),
         ("r2", "error"),
         ("r3", "warning"),
         ("r4", "error"),
+        ("r6", "warning"),
     ]
-    assert [line.get("detail") for line in lines] == ["this key has no scope price", None, None, None]
+    assert [line.get("detail") for line in lines] == ["this key has no scope price", *[None] * 4]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from json.encoder import encode_basestring_ascii as quoted
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
 REQUESTS = "pricemesh.requests"
+UNAVAILABLE = 503
 FLUSH_SECONDS = 0.1
 MAX_BUFFERED_CHARACTERS = 65_536
 
@@ -124,9 +125,10 @@ class RequestLog:
             self._write(text)
 
     def _level(self, path: str, status: int, seconds: float) -> int | None:
-        if status >= 500:
+        if status >= 500 and status != UNAVAILABLE:
             return logging.ERROR
-        if seconds >= self._slow_seconds and path not in self._stream_paths:
+        slow = seconds >= self._slow_seconds and path not in self._stream_paths
+        if slow or status == UNAVAILABLE:  # whose cause has an error line of its own
             return logging.WARNING
         if status >= 400:
             return logging.INFO
