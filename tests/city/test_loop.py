@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from pricemesh.city import loop as loop_module
 from pricemesh.city.deciding import Quote
+from pricemesh.city.guardrails import LatestPrices
 from pricemesh.city.loop import FutureTicket
 from pricemesh.city.pricing import Pricing
 from pricemesh.errors import InvalidContext, PricemeshError, StorageUnavailable
@@ -198,6 +200,77 @@ def test_a_price_that_was_not_committed_is_no_step(tmp_path: Path) -> None:
         await city.pricing.lift("pin")
         (row,) = await city.quote((None, "ann"))
         assert row.price <= 9.0
+
+    run(tmp_path, story, guardrails={"max_step": 1.0})
+
+
+def test_an_invalid_quote_beside_them_does_not_undo_the_steps_of_others(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        await city.pricing.pin(10.0, "start")
+        await city.quote((None, "ann"))
+        await city.pricing.lift("pin")
+        city.pricing.decider.forget([(Quote([(None, "ann")], CONTEXT), None)])  # as after a restart
+        outcomes: Any = await asyncio.gather(
+            city.quote((None, "ann")),
+            city.quote((None, None), context=OUTSIDE),
+            city.quote((None, "ann")),
+            return_exceptions=True,
+        )
+        prices = [10.0, outcomes[0][0].price, outcomes[2][0].price]
+        assert all(abs(after - before) <= 1.0 for before, after in pairwise(prices))
+        (row,) = await city.quote((None, "ann"))
+        assert abs(row.price - prices[-1]) <= 1.0
+
+    run(tmp_path, story, guardrails={"max_step": 1.0})
+
+
+def test_a_group_with_more_subjects_than_memory_holds_still_limits_every_step(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        city.pricing.decider._latest_prices = LatestPrices(max_subjects=2)
+        await city.pricing.pin(8.0, "low")
+        await city.quote((None, "ann"))
+        await city.pricing.pin(12.0, "high")
+        await city.quote((None, "bob"))
+        await city.pricing.lift("pin")
+        rows = await city.quote((None, "new"), (None, "newer"), (None, "ann"), (None, "bob"))
+        assert rows[2].price <= 9.0
+        assert rows[3].price >= 11.0
+
+    run(tmp_path, story, guardrails={"max_step": 1.0})
+
+
+def test_one_id_with_and_without_a_subject_is_one_decision_and_one_step(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        await city.pricing.pin(10.0, "start")
+        await city.quote((None, "ann"))
+        await city.pricing.lift("pin")
+        first, second = await city.quote(("d", None), ("d", "ann"))
+        assert first == second
+        (row,) = await city.quote((None, "ann"))
+        assert abs(row.price - 10.0) <= 1.0  # the decision went to nobody's account
+
+    run(tmp_path, story, guardrails={"max_step": 1.0})
+
+
+def test_a_defect_in_a_look_up_fails_its_group_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(city: City) -> None:
+        def broken(*_: Any) -> Any:
+            raise RuntimeError("a defect")
+
+        broken.__name__ = "recall"
+        with monkeypatch.context() as patch:
+            patch.setattr(city.pricing.database, "recall", broken)
+            with pytest.raises(StorageUnavailable):
+                await city.quote((None, "ann"))
+        with monkeypatch.context() as patch:
+            patch.setattr(city.pricing.decider, "unknown", broken)
+            with pytest.raises(StorageUnavailable):
+                await city.quote((None, "ann"))
+        assert city.pricing.waiting_rows == 0
+        assert len(await city.quote((None, "ann"))) == 1
+        assert sum(record.levelname == "ERROR" for record in caplog.records) == 2
 
     run(tmp_path, story, guardrails={"max_step": 1.0})
 

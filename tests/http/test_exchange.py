@@ -73,7 +73,7 @@ class Desk:
         if key:
             pairs.append((b"authorization", f"Bearer {key}".encode()))
         context = self._admission.context("POST", "/price", pairs)
-        return Delivery(self._admission, context, self._call, length, MAX_BYTES)
+        return Delivery(self._admission, context, self._call, length, "expect" in headers, MAX_BYTES)
 
 
 def test_bytes_in_an_answer_out_once_it_is_settled() -> None:
@@ -108,6 +108,12 @@ def test_a_long_or_endless_body_after_a_refusal_is_not_read(length: int | None, 
     exchange = Desk(STRONG_KEY).exchange(length)
     exchange.begin()
     assert [(one.status, one.close) for one in DELIVERED] == [(401, close)]
+
+
+def test_a_refused_caller_that_waits_to_be_told_to_continue_is_closed() -> None:
+    exchange = Desk(STRONG_KEY).exchange(10, expect="100-continue")
+    exchange.begin()
+    assert [(one.status, one.close) for one in DELIVERED] == [(401, True)]
 
 
 def test_a_body_that_is_too_long_is_refused_when_announced_and_when_it_turns_out() -> None:

@@ -3,6 +3,7 @@
 import json
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,77 @@ def test_bytes_that_are_no_request_get_a_problem_document_after_the_answers_befo
     status, answer = wire.answer()
     assert (status, answer.json["type"]) == (400, "urn:pricemesh:problem:malformed-request")
     assert wire.is_closed()
+
+
+def test_a_long_body_before_the_next_headers_is_no_header(city: RunningCity) -> None:
+    caller = Wire(city.url)
+    big = plain(b" " * 4900)
+    for _ in range(20):
+        caller.send(big + plain(CONTEXT)[:30])
+        assert caller.answer()[0] == 422
+        caller.send(plain(CONTEXT)[30:])
+        assert caller.answer()[0] == 200
+    caller.socket.close()
+
+
+def test_thousands_of_pipelined_requests_are_all_answered(city: RunningCity) -> None:
+    caller = Wire(city.url)
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(caller.send, plain(CONTEXT) * 1500)
+        answers = [caller.answer()[0] for _ in range(1500)]
+        sending.result()
+    assert answers == [200] * 1500
+    caller.socket.close()
+
+
+@pytest.mark.parametrize("target", ["/price", "/price?x=1"])
+def test_a_trailer_is_no_header(wire: Wire, target: str) -> None:
+    wire.send(chunked(CONTEXT, target)[:-2] + b"origin: https://elsewhere.example\r\n\r\n")
+    assert wire.answer()[0] == 200
+
+
+@pytest.mark.parametrize("trailer", [b"a: b\r\n" * 50_000, b"a: " + b"b" * 300_000])
+def test_trailers_without_end_are_refused(wire: Wire, trailer: bytes) -> None:
+    with suppress(OSError):
+        wire.send(chunked(CONTEXT, "/healthz")[:-2] + trailer)
+    answers = [wire.answer()[0]]
+    if answers == [405]:  # the route answers before the trailers come
+        answers.append(wire.answer()[0])
+    assert answers[-1] == 431
+    assert wire.is_closed()
+
+
+def test_another_transfer_encoding_is_refused(wire: Wire) -> None:
+    wire.send(chunked(CONTEXT).replace(b"chunked", b"gzip, chunked"))
+    assert wire.answer()[0] == 400
+
+
+def test_a_refused_caller_that_closes_its_side_does_no_harm(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    wire.send(plain(CONTEXT, head="origin: https://elsewhere.example\r\n")[:-20])
+    assert wire.answer()[0] == 403
+    wire.socket.shutdown(socket.SHUT_WR)
+    assert wire.is_closed()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_a_price_before_junk_is_answered_to_a_caller_that_closed_its_side(wire: Wire) -> None:
+    wire.send(plain(CONTEXT) + b"\x16\x03\x01 no HTTP")
+    wire.socket.shutdown(socket.SHUT_WR)
+    assert [wire.answer()[0] for _ in range(2)] == [200, 400]
+    assert wire.is_closed()
+
+
+def test_an_answer_that_has_begun_is_not_interrupted_by_another(wire: Wire) -> None:
+    wire.send(b"GET /events HTTP/1.1\r\nhost: city\r\ntransfer-encoding: chunked\r\n\r\n")
+    answer = wire.socket.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    wire.send(b"no chunk\r\n")
+    with suppress(ConnectionError):
+        while more := wire.socket.recv(65_536):
+            answer += more
+    assert b"HTTP/1.1 400" not in answer
 
 
 def test_headers_without_end_are_refused(wire: Wire) -> None:

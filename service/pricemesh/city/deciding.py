@@ -85,16 +85,30 @@ class Decider:
 
     def decide_all(self, quotes: Sequence[Quote], recall: Recall) -> Sequence[SaveDecisions | PricemeshError]:
         """One score costs little less than many. An unusable context is a fault of its quote alone."""
-        for subject, price in recall.latest_prices.items():
+        latest = self._latest(quotes, recall) if self.limits_steps else {}
+        saves = self._decide_together(quotes, recall.decisions, latest)
+        for subject, price in latest.items():
             self._latest_prices.put(subject, price)
+        return saves
+
+    def _latest(self, quotes: Sequence[Quote], recall: Recall) -> dict[str, float]:
+        """The last prices of the subjects in these quotes. Decisions change this copy, so that the memory's
+        bound cannot push out a price that is still needed."""
+        subjects = {subject for quote in quotes for _, subject in quote.names if subject is not None}
+        memory = self._latest_prices
+        return {subject: memory[subject] for subject in subjects if subject in memory} | recall.latest_prices
+
+    def _decide_together(
+        self, quotes: Sequence[Quote], known: dict[str, Decision], latest: dict[str, float]
+    ) -> Sequence[SaveDecisions | PricemeshError]:
         try:
             contexts = self._space.rows(b"".join([quote.contexts for quote in quotes]))
             names = [name for quote in quotes for name in quote.names]
-            rows = self._decide(contexts, names, recall.decisions)
+            rows = self._decide(contexts, names, known, latest)
         except InvalidContext as fault:
             if len(quotes) == 1:
                 return [fault]
-            return [one for quote in quotes for one in self.decide_all([quote], recall)]
+            return [one for quote in quotes for one in self._decide_together([quote], known, latest)]
         saves, start = [], 0
         for quote in quotes:
             ids = [id_ for id_, _ in quote.names if id_ is not None]
@@ -102,11 +116,14 @@ class Decider:
             start += quote.size
         return saves
 
-    def _decide(self, contexts: Array, names: Sequence[Name], known: dict[str, Decision]) -> list[Decision]:
-        """Contexts (m, d); `known` are decisions that exist already, by id."""
+    def _decide(
+        self, contexts: Array, names: Sequence[Name], known: dict[str, Decision], latest: dict[str, float]
+    ) -> list[Decision]:
+        """Contexts (m, d); `known` are decisions that exist already, by id; `latest` are the subjects' last
+        prices, which these decisions change."""
         learner = self._learner
         score = learner.score(contexts[0] if len(names) == 1 else contexts)
-        arms, rules = self._choose(score, names, known)
+        arms, rules = self._choose(score, names, known, latest)
         origins = learner.attribution.origins
         contributions = learner.contributions(contexts, np.array(arms)) if origins else ()
         vectors = self._codec.pack(contexts, score, contributions)
@@ -128,7 +145,7 @@ class Decider:
         return [id_ or f"{prefix}{number:x}" for number, (id_, _) in enumerate(names, first)]
 
     def _choose(
-        self, score: Score, names: Sequence[Name], known: dict[str, Decision]
+        self, score: Score, names: Sequence[Name], known: dict[str, Decision], latest: dict[str, float]
     ) -> tuple[list[int], list[str]]:
         """The arms, and which rules ruled out others for each."""
         guardrails, pinned_arm = self._guardrails, self._controls.pinned_arm
@@ -145,11 +162,12 @@ class Decider:
             if decision_id in chosen_by_id:
                 arms.append(chosen_by_id[decision_id])
                 continue
-            allowed, rules[i] = guardrails.limits(self._latest_prices.get(subject), pinned_arm)
+            last_price = None if subject is None else latest.get(subject)
+            allowed, rules[i] = guardrails.limits(last_price, pinned_arm)
             one = score if single else Score(score.estimate[i], score.radius[i])
             arms.append(int(choose(one, allowed)))
+            if decision_id is not None:
+                chosen_by_id[decision_id] = arms[-1]
             if subject is not None:
-                self._latest_prices.put(subject, self._prices[arms[-1]])
-                if decision_id is not None:
-                    chosen_by_id[decision_id] = arms[-1]
+                latest[subject] = self._prices[arms[-1]]
         return arms, rules

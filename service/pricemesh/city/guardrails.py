@@ -59,8 +59,8 @@ class LatestPrices:
     def __contains__(self, subject: str) -> bool:
         return subject in self._prices
 
-    def get(self, subject: str | None) -> float | None:
-        return None if subject is None else self._prices.get(subject)
+    def __getitem__(self, subject: str) -> float:
+        return self._prices[subject]
 
     def put(self, subject: str, price: float) -> None:
         self._prices[subject] = price

@@ -32,7 +32,7 @@ class LiveLearner:
         self.version = 0
         self.mixes = 0  # ticks that changed what this city publishes
         self.committed_mixes = 0  # of these, how many are committed
-        self._snapshot_version = 0
+        self.snapshot_version = 0  # of the newest snapshot that was submitted
         arms = settings.shape.arms
         self.lesson_counts = np.zeros(arms)  # by arm
         self.reward_sums = np.zeros(arms)
@@ -65,14 +65,13 @@ class LiveLearner:
 
     @property
     def snapshot_due(self) -> bool:
-        return self.version - self._snapshot_version >= LESSONS_BETWEEN_SNAPSHOTS
+        return self.version - self.snapshot_version >= LESSONS_BETWEEN_SNAPSHOTS
 
     @property
     def has_unsaved_lessons(self) -> bool:
-        return self.version > self._snapshot_version
+        return self.version > self.snapshot_version
 
     def snapshot(self) -> SaveSnapshot:
-        self._snapshot_version = self.version
         payload = dump(self.learner)
         tallies = {
             "policy": self.policy_parameters,
@@ -95,7 +94,7 @@ class LiveLearner:
         self.lesson_counts[:] = tallies["learned"]
         self.reward_sums[:] = tallies["reward_sums"]
         self.mixes = self.committed_mixes = tallies.get("mixes", 0)
-        self.version = self._snapshot_version = version
+        self.version = self.snapshot_version = version
 
     # Peers
 

@@ -110,6 +110,13 @@ class CityLoop:
         self.submit(command, ticket)
         return await ticket.future
 
+    def save_snapshot(self) -> None:
+        """Soon, and without anyone waiting for it; with more feedback if too much waits now."""
+        snapshot = self._learner.snapshot()
+        with suppress(StorageUnavailable):
+            self.submit(snapshot, SnapshotTicket())
+            self._learner.snapshot_version = snapshot.version
+
     async def close(self) -> None:
         """Commit what waits, then end the worker."""
         self._closing = True
@@ -141,12 +148,18 @@ class CityLoop:
                 await asyncio.sleep(0)
 
     async def _carry_through(self, group: Group) -> None:
-        recalled = await self._recall(group)
-        saves = self._decide(group, recalled)
-        if saves:
-            outcome = await self._commit([command for command, _ in saves])
-            self._learn(group, outcome)
-            self._answer(saves, outcome)
+        try:
+            recalled = await self._recall(group)
+            saves = self._decide(group, recalled)
+            if saves:
+                outcome = await self._commit([command for command, _ in saves])
+                self._learn(group, outcome)
+                self._answer(saves, outcome)
+        except Exception as fault:  # a defect: these callers are told, and the loop goes on
+            log.exception("unforeseen, in the city's loop")
+            self.waiting_rows = self._queued_rows
+            for _, ticket in (*group.quotes, *group.commands):
+                _settle(ticket, StorageUnavailable(f"unforeseen: {type(fault).__name__}"))
 
     def _take(self) -> Group:
         """What waits, up to a commit's size; of more, quotes and commands half each."""
@@ -169,6 +182,9 @@ class CityLoop:
             recall: Recall = await self._worker.run(self._database.recall, *unknown)
         except StorageUnavailable as fault:
             return fault
+        except Exception as fault:
+            log.exception("unforeseen, in a look-up")
+            return StorageUnavailable(str(fault))
         return recall
 
     def _decide(self, group: Group, recalled: Recall | StorageUnavailable) -> Waiting:
@@ -217,8 +233,7 @@ class CityLoop:
             self._learner.learn(outcome.lessons)
             self._learner.count(outcome.decisions)
             if self._learner.snapshot_due:
-                with suppress(StorageUnavailable):  # too much waits: after the next commit
-                    self.submit(self._learner.snapshot(), SnapshotTicket())
+                self.save_snapshot()
         except Exception:  # what is durable is durable: the loop must go on
             log.exception("unforeseen, after a commit")
 

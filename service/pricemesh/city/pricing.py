@@ -8,7 +8,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from pricemesh.city.controls import Control, Controls
 from pricemesh.city.deciding import Decider, Quote
 from pricemesh.city.guardrails import Guardrails, Limits
 from pricemesh.city.live_learner import LiveLearner
-from pricemesh.city.loop import CityLoop, FutureTicket, SnapshotTicket, Ticket
+from pricemesh.city.loop import CityLoop, FutureTicket, Ticket
 from pricemesh.city.settings import Settings
 from pricemesh.core.policies import Learner
 from pricemesh.core.summary import Summary
@@ -106,8 +105,7 @@ class Pricing:
     async def stop(self) -> None:
         if self._loop is not None:
             if self.live.has_unsaved_lessons:
-                with suppress(StorageUnavailable):  # a start learns the rows after the last snapshot
-                    self._loop.submit(self.live.snapshot(), SnapshotTicket())
+                self._loop.save_snapshot()
             await self._loop.close()
             self._loop = None
         await self.runtime.in_thread(self.database.close)

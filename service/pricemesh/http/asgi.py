@@ -10,7 +10,7 @@ from pricemesh.errors import PricemeshError, WrongMethod
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.signing import HEADER
 from pricemesh.http.admission import Admission, RequestContext
-from pricemesh.http.body import announced_length, is_large, read_body
+from pricemesh.http.body import announced_length, expects_continue, is_large, read_body
 from pricemesh.http.exchange import Answer, Exchange
 from pricemesh.http.problems import refusal, unforeseen
 from pricemesh.http.traffic import Traffic, TrafficCall
@@ -75,7 +75,8 @@ class Application:
         self, call: TrafficCall, context: RequestContext, scope: Any, receive: Receive, send: Send
     ) -> None:
         length = announced_length(scope["headers"])
-        exchange = AsgiExchange(self.admission, context, call, length, self.max_body_bytes)
+        expects = expects_continue(scope["headers"]) and scope["http_version"] != "1.0"
+        exchange = AsgiExchange(self.admission, context, call, length, expects, self.max_body_bytes)
         exchange.begin()
         while not exchange.answered:
             message = await receive()

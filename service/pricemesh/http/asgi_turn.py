@@ -38,6 +38,19 @@ def _target(url: bytes) -> dict[str, Any]:
     }
 
 
+class _TurnFlow:
+    """Flow control as the cycle sees it: it may not resume reading while requests wait for their turn."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._flow = connection.flow
+        self.resume_reading = connection.resume_reading
+        self.drain = self._flow.drain
+
+    @property
+    def write_paused(self) -> bool:
+        return self._flow.write_paused
+
+
 class AsgiTurn:
     def __init__(
         self,
@@ -72,6 +85,10 @@ class AsgiTurn:
         return self._cycle is not None and self._cycle.response_complete
 
     @property
+    def answering(self) -> bool:
+        return self._cycle is not None and self._cycle.response_started
+
+    @property
     def keep_alive(self) -> bool:
         return self._keep_alive if self._cycle is None else self._cycle.keep_alive
 
@@ -88,7 +105,7 @@ class AsgiTurn:
         self._cycle = Cycle(
             scope=self._scope,  # type: ignore[arg-type]
             transport=self,  # type: ignore[arg-type]
-            flow=connection.flow,
+            flow=_TurnFlow(connection),  # type: ignore[arg-type]
             logger=logging.getLogger("uvicorn.error"),
             access_logger=logging.getLogger("uvicorn.access"),
             access_log=False,
@@ -106,7 +123,7 @@ class AsgiTurn:
         """Leave no cycle of references."""
         self._connection.server_state.tasks.discard(task)
         if self._cycle is not None:
-            self._cycle.transport = None  # type: ignore[assignment]
+            self._cycle.transport = self._cycle.flow = None  # type: ignore[assignment]
 
     def feed(self, chunk: bytes) -> None:
         cycle = self._cycle

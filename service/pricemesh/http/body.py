@@ -7,7 +7,7 @@ from pricemesh.errors import BodyTooLarge, UnreadableBody
 
 # A body that follows a refusal is read and thrown away, so that the connection can be kept, up to this size.
 MAX_DISCARDED_BYTES = 65_536
-CALLER_LEFT = "the caller left before the body was complete"
+INCOMPLETE = "the request ended before its body was complete"
 
 
 class Body:
@@ -51,6 +51,10 @@ def announced_length(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
     return length
 
 
+def expects_continue(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers)
+
+
 def is_large(length: int | None) -> bool:
     """Whether an announced body is too long to be read for nothing."""
     return length is None or length > MAX_DISCARDED_BYTES
@@ -63,7 +67,7 @@ async def read_body(scope: Any, receive: Callable[[], Awaitable[Any]], max_bytes
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise UnreadableBody([("", CALLER_LEFT)])
+            raise UnreadableBody([("", INCOMPLETE)])
         body.add(message.get("body", b""))
         if not message.get("more_body"):
             return body.take()

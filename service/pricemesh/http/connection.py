@@ -21,8 +21,10 @@ from pricemesh.http.asgi_turn import AsgiTurn
 from pricemesh.http.fast_path import FastExchange
 from pricemesh.http.refusal_turn import RefusalTurn
 
-MAX_HEADER_BYTES = 65_536  # caps header bytes, because headers arrive before authentication
+MAX_HEADER_BYTES = 65_536  # of headers, trailers and chunk lines: they arrive before authentication
+MAX_PARSED_BYTES = 16_384  # at once: bounds how many pipelined requests become objects
 LINGER_SECONDS = 2.0  # for a caller who is still sending to read the answer that ends the connection
+MAX_STALL_SECONDS = 10.0  # for a caller who does not read its answers
 
 
 class Turn(Protocol):
@@ -35,6 +37,11 @@ class Turn(Protocol):
 
     @property
     def answered(self) -> bool: ...
+
+    @property
+    def answering(self) -> bool:
+        """Part of the answer is written."""
+        ...
 
     def start(self) -> None: ...
 
@@ -74,12 +81,15 @@ class Connection(asyncio.Protocol):
         self._length: int | None = 0
         self._expects_continue = False
         self._in_headers = False
-        self._header_bytes = 0
+        self._made_progress = False  # since bytes were last parsed, a request began or its body grew
+        self._overhead_bytes = 0  # since then
+        self._unparsed = b""  # waits until the queue is empty
         self._discarding = False  # bytes that still arrive are thrown away
         self._half_closed = False  # the caller sends nothing more
         self._closing = False
         self._idle_since = inf
         self._timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
@@ -96,17 +106,30 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._idle_since = inf
+        if self._unparsed:
+            self._unparsed += data
+            return
         while data and not self._discarding:
-            data = self._parse(data)
+            if self._queue:
+                self._unparsed = data
+                return
+            rest = self._parse(data[:MAX_PARSED_BYTES])
+            data = rest + data[MAX_PARSED_BYTES:]
         if self._current is None and not self._closing:
             self._become_idle()
 
+    def _parse_rest(self) -> None:
+        data, self._unparsed = self._unparsed, b""
+        self.data_received(data)
+        if not self._unparsed and not self._queue and not self._closing:
+            self.flow.resume_reading()
+
     def eof_received(self) -> bool:
         """A caller that has sent all its requests may close its side and still gets the answers."""
-        if self._reading is not None and self._reading is not self._current:
-            self._queue.remove(self._reading)  # never to be complete
+        if self._reading in self._queue:
+            self._queue.remove(self._reading)  # type: ignore[arg-type]  # never to be complete
             self._reading = None
-        if self._current is None or not self._current.complete or self._discarding:
+        if self._current is None or not self._current.complete:
             return False
         self._half_closed = True
         return True
@@ -114,9 +137,11 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.server_state.connections.discard(self)
         self._discarding = self._closing = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._unparsed = b""
+        for timer in (self._timer, self._stall_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._stall_timer = None
         self.flow.resume_writing()
         turn, self._current, self._reading = self._current, None, None
         self._queue.clear()
@@ -127,16 +152,28 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self.flow.pause_writing()
         self.flow.pause_reading()
+        self._stall_timer = self.loop.call_later(MAX_STALL_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
         self.flow.resume_writing()
-        if not self._queue:
-            self.flow.resume_reading()
         self._advance()
+        self.resume_reading()
+
+    def resume_reading(self) -> None:
+        """Unless requests wait for their turn, or the caller does not read its answers."""
+        if self._queue or self.flow.write_paused:
+            return
+        if self._unparsed:
+            self.loop.call_soon(self._parse_rest)
+        else:
+            self.flow.resume_reading()
 
     def shutdown(self) -> None:
-        """The server stops: answer what was received, then close."""
-        if self._current is None:
+        """The server stops: answer what was received completely, then close."""
+        if self._current is None or not self._current.complete:
             self.transport.close()
         else:
             (self._queue[-1] if self._queue else self._current).keep_alive = False
@@ -145,7 +182,7 @@ class Connection(asyncio.Protocol):
 
     def _parse(self, data: bytes) -> bytes:
         """What is still to be parsed after this."""
-        was_in_headers = self._in_headers
+        self._made_progress = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -153,11 +190,10 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse_rest(400, "malformed-request", "these bytes are not an HTTP/1.1 request")
             return b""
-        if self._in_headers:
-            self._header_bytes = self._header_bytes + len(data) if was_in_headers else len(data)
-            if self._header_bytes > MAX_HEADER_BYTES:
-                limit = f"the headers of a request have at most {MAX_HEADER_BYTES} bytes"
-                self._refuse_rest(431, "headers-too-large", limit)
+        self._overhead_bytes = 0 if self._made_progress else self._overhead_bytes + len(data)
+        if self._overhead_bytes > MAX_HEADER_BYTES:
+            limit = f"the headers of a request have at most {MAX_HEADER_BYTES} bytes"
+            self._refuse_rest(431, "headers-too-large", limit)
         return b""
 
     def _without_upgrade(self, rest: bytes) -> bytes:
@@ -173,7 +209,7 @@ class Connection(asyncio.Protocol):
         return b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self._url, version, b"".join(lines), rest)
 
     def on_message_begin(self) -> None:
-        self._in_headers = True
+        self._in_headers = self._made_progress = True
         self._url = b""
         self._headers = []
         self._length = 0
@@ -183,10 +219,16 @@ class Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_headers:  # a trailer: read, and not believed
+            return
         name = name.lower()
         if name == b"content-length":
             self._length = int(value)
         elif name == b"transfer-encoding":
+            if value.lower() != b"chunked":
+                raise ValueError(
+                    "a transfer encoding that is not known here"
+                )  # the parser reports a bad request
             self._length = None
         elif name == b"expect":
             self._expects_continue = value.lower() == b"100-continue"
@@ -209,6 +251,7 @@ class Connection(asyncio.Protocol):
         self._enqueue(turn)
 
     def on_body(self, body: bytes) -> None:
+        self._made_progress = True
         turn = self._reading
         if turn is None:
             return
@@ -256,8 +299,8 @@ class Connection(asyncio.Protocol):
             if turn.complete:
                 turn.end()
         self._advancing = False
-        if not self._queue and not self.flow.write_paused:
-            self.flow.resume_reading()
+        if not self._closing:
+            self.resume_reading()
 
     def finish(self, turn: Turn, *, close: bool) -> None:
         """A turn has its answer, and all of it is written."""
@@ -270,7 +313,7 @@ class Connection(asyncio.Protocol):
         elif self._queue:
             self._advance()
         else:
-            self.flow.resume_reading()
+            self.resume_reading()
             self._become_idle()
 
     def _refuse_rest(self, status: int, kind: str, detail: str) -> None:
@@ -283,6 +326,9 @@ class Connection(asyncio.Protocol):
             if turn is self._current:
                 self._current = None
                 turn.abandon()
+                if turn.answering:
+                    self.transport.close()
+                    return
             else:
                 self._queue.remove(turn)
         self._enqueue(RefusalTurn(self, status, kind, detail))
@@ -294,15 +340,17 @@ class Connection(asyncio.Protocol):
         connection would be reset under the answer."""
         self._closing = True
         self._queue.clear()
+        self._unparsed = b""
         if not (self._discarding or self._reading is not None) or self._half_closed:
             self.transport.close()
+            self._set_timer(MAX_STALL_SECONDS, self.transport.abort)
             return
         self._discarding = True
         self._reading = None
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._set_timer(LINGER_SECONDS, self.transport.close)
+        self._set_timer(LINGER_SECONDS, self.transport.abort)
 
     def _become_idle(self) -> None:
         """An idle connection is looked at now and then: a timer for every request costs as much as reading
@@ -318,7 +366,7 @@ class Connection(asyncio.Protocol):
         now = self.loop.time()
         idle_seconds = now - min(self._idle_since, now)
         if idle_seconds >= self.config.timeout_keep_alive:
-            self.transport.close()
+            self.transport.abort()  # does not wait for a caller that does not read
         else:
             self._set_timer(self.config.timeout_keep_alive - idle_seconds, self._close_if_idle)
 

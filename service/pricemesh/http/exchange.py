@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pricemesh.errors import PricemeshError, UnreadableBody, WrongMethod
 from pricemesh.http.admission import Admission, RequestContext
-from pricemesh.http.body import CALLER_LEFT, Body, is_large
+from pricemesh.http.body import INCOMPLETE, Body, is_large
 from pricemesh.http.problems import refusal, unforeseen
 from pricemesh.http.traffic import TrafficCall
 
@@ -30,7 +30,17 @@ class Exchange:
     """`begin` with the headers, `feed` the body, `end` it; `deliver` is then called exactly once, at once or
     when the city has committed. `abandon` says that the caller has left."""
 
-    __slots__ = ("_admission", "_body", "_call", "_ended", "_length", "_work", "answered", "context")
+    __slots__ = (
+        "_admission",
+        "_body",
+        "_call",
+        "_ended",
+        "_expects_continue",
+        "_length",
+        "_work",
+        "answered",
+        "context",
+    )
 
     def __init__(
         self,
@@ -38,12 +48,15 @@ class Exchange:
         context: RequestContext,
         call: TrafficCall,
         length: int | None,
+        expects_continue: bool,
         max_bytes: int,
     ) -> None:
-        """`length` is the announced content-length; None is a body of unknown length."""
+        """`length` is the announced content-length; None is a body of unknown length. A refused caller that
+        expects to be told to continue may never send its body."""
         self._admission = admission
         self._call = call
         self._length = length
+        self._expects_continue = expects_continue
         self._body = Body(max_bytes)
         self._work: Any = None  # what the call needs to know again to make its answer
         self._ended = False
@@ -98,14 +111,14 @@ class Exchange:
     def abandon(self) -> None:
         """The caller has left. What the city has taken on goes on; only an incomplete request is refused."""
         if not self._ended and not self.answered:
-            self._refuse(UnreadableBody([("", CALLER_LEFT)]))
+            self._refuse(UnreadableBody([("", INCOMPLETE)]))
 
     def deliver(self, answer: Answer) -> None:
         raise NotImplementedError
 
     def _refuse(self, fault: PricemeshError) -> None:
         request_id = self.context.request_id.decode()
-        close = not self._ended and is_large(self._length)
+        close = not self._ended and (self._expects_continue or is_large(self._length))
         self._answer(as_answer(refusal(fault, request_id), close=close), str(fault))
 
     def _fail(self, fault: Exception) -> None:

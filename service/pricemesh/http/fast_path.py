@@ -24,7 +24,8 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class FastExchange(Exchange):
     """A turn of a connection."""
 
-    __slots__ = ("_connection", "_expects_continue", "complete", "early_chunks", "keep_alive", "started")
+    answering = False  # an answer is written in one piece
+    __slots__ = ("_connection", "complete", "early_chunks", "keep_alive", "started")
 
     def __init__(
         self,
@@ -36,9 +37,9 @@ class FastExchange(Exchange):
     ) -> None:
         application = connection.application
         context = application.admission.context("POST", url.decode(), headers)
-        super().__init__(application.admission, context, call, length, application.max_body_bytes)
+        expects = connection.expects_continue
+        super().__init__(application.admission, context, call, length, expects, application.max_body_bytes)
         self._connection: Connection | None = connection
-        self._expects_continue = connection.expects_continue
         self.early_chunks: list[bytes] = []
         self.complete = self.started = False
         self.keep_alive = True

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class RefusalTurn:
-    keep_alive = False
+    keep_alive = answering = False
     complete = True
 
     def __init__(self, connection: "Connection", status: int, kind: str, detail: str) -> None:
