@@ -1,4 +1,4 @@
-"""What asks: the calls of a tick to other cities, through the runtime's transport.
+"""Calls other cities at every tick, through the runtime's transport.
 
 Each peer is called in a task of its own, and every fault ends in a count and a reason on that peer, so a peer
 that is slow, down or lying costs the others nothing.

@@ -1,4 +1,4 @@
-"""What answers: a peer's message comes in as bytes and a signature, the answer goes out as the same.
+"""Answers a peer's message: bytes and a signature come in, the same go out.
 
 It knows no HTTP: a refusal is an error of ours, and the HTTP layer makes it a status.
 """

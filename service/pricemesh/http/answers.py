@@ -1,4 +1,4 @@
-"""What is kept, as the bodies that callers get."""
+"""Makes response bodies from stored rows and results of feedback."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from pricemesh.store.commands import FeedbackResult, FeedbackStatus, StoredDecis
 
 
 class DecisionBody(msgspec.Struct, gc=False):
-    """As `wire.DecisionBody`; what was ruled out is JSON already."""
+    """As `schemas.Decision`; `limited_by` is JSON already."""
 
     decision_id: str
     city: str

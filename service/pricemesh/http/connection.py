@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 import httptools
 from uvicorn.config import Config
@@ -20,36 +20,12 @@ from pricemesh.http.asgi import Application
 from pricemesh.http.asgi_turn import AsgiTurn
 from pricemesh.http.fast_path import FastExchange
 from pricemesh.http.refusal_turn import RefusalTurn
+from pricemesh.http.turn import Turn
 
 MAX_HEADER_BYTES = 65_536  # of headers, trailers and chunk lines: they arrive before authentication
 MAX_PARSED_BYTES = 16_384  # at once: bounds how many pipelined requests become objects
 LINGER_SECONDS = 2.0  # for a caller who is still sending to read the answer that ends the connection
 MAX_STALL_SECONDS = 10.0  # for a caller who does not read its answers
-
-
-class Turn(Protocol):
-    """A request whose answer is due when those before it have theirs."""
-
-    started: bool
-    keep_alive: bool
-    early_chunks: list[bytes]  # of a body that arrived before the turn started
-    complete: bool  # the body has arrived
-
-    @property
-    def answered(self) -> bool: ...
-
-    @property
-    def answering(self) -> bool:
-        """Part of the answer is written."""
-        ...
-
-    def start(self) -> None: ...
-
-    def feed(self, chunk: bytes) -> None: ...
-
-    def end(self) -> None: ...
-
-    def abandon(self) -> None: ...
 
 
 class Connection(asyncio.Protocol):

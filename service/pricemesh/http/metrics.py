@@ -19,7 +19,7 @@ from pricemesh.http.collectors import CityCollector, GossipCollector
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 BOUNDS_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
-BOUNDS_COMMANDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+BOUNDS_ROWS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
 class Histogram:
@@ -51,7 +51,7 @@ class Metrics:
         self.registry.register(self)
         self._requests: Counter[tuple[str, int]] = Counter()  # by route and status
         self._request_seconds = defaultdict[str, Histogram](lambda: Histogram(BOUNDS_SECONDS))  # by route
-        self._commit_size = Histogram(BOUNDS_COMMANDS)
+        self._commit_size = Histogram(BOUNDS_ROWS)
         self._commit_seconds = Histogram(BOUNDS_SECONDS)
 
     def watch(self, pricing: Pricing, gossip: Gossip) -> None:
@@ -75,7 +75,7 @@ class Metrics:
         )
         for route, histogram in self._request_seconds.items():
             histogram.add_to(request_seconds, [route])
-        commit_size = HistogramMetricFamily("pricemesh_commit_operations", "Operations in a commit")
+        commit_size = HistogramMetricFamily("pricemesh_commit_operations", "Rows in a commit")
         self._commit_size.add_to(commit_size, [])
         commit_seconds = HistogramMetricFamily("pricemesh_commit_seconds", "Time a commit took")
         self._commit_seconds.add_to(commit_seconds, [])
