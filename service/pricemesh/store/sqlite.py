@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from pricemesh.errors import DatabaseInUse, NotStarted, PricemeshError, StorageUnavailable
 from pricemesh.store import schema
 from pricemesh.store.commands import Command
-from pricemesh.store.faults import reason
+from pricemesh.store.faults import driver_rows, reason
 from pricemesh.store.sqlite_file import OpenFile
 
 # A commit that fills the WAL beyond this many pages also checkpoints it. A long WAL takes long to checkpoint,
@@ -181,7 +181,4 @@ def _insert_statement(table: str, common: tuple[str, ...], columns: tuple[str, .
 
 def _rows(connection: Connection, query: str, values: Sequence[str]) -> Sequence[Any]:
     """The rows of a query whose one parameter is a JSON array."""
-    result = connection.exec_driver_sql(query, (json.dumps(values),))
-    rows: Sequence[Any] = result.cursor.fetchall()
-    result.close()
-    return rows
+    return driver_rows(connection.exec_driver_sql(query, (json.dumps(values),)))
