@@ -218,7 +218,7 @@ class Database:
 
     def _check_files(self) -> None:
         """Called after a commit, before it is acknowledged; and before the next one when that failed. A check
-        before every commit would add nothing, and cost the writer's thread two more waits for the
+        before every commit would add nothing, and cost the writer's thread three more waits for the
         interpreter."""
         if (lost := self._backend.fault()) is not None:
             raise StorageUnavailable(lost)
