@@ -132,10 +132,8 @@ class Sqlite:
         database whose file was moved, it leaves the WAL as it is, and the next start would replay it into
         the file that took the place."""
         pool = self.engine.pool
-        if (
-            not isinstance(pool, QueuePool) or not pool.checkedin()
-        ):  # a new connection would open another file
-            return
+        if not isinstance(pool, QueuePool) or not pool.checkedin():
+            return  # a new connection would open the file that took the place
         pooled = self.engine.raw_connection()
         pooled.detach()
         self.engine.dispose()  # SQLite leaves WAL mode only on the last connection
