@@ -25,7 +25,6 @@ from pricemesh.runtime import Runtime
 from pricemesh.store.commands import (
     CloseWindow,
     Command,
-    Lesson,
     SaveFeedback,
     SetControl,
     StoredDecision,
@@ -154,15 +153,16 @@ class Pricing:
             await asyncio.sleep(pause_seconds)
 
     async def close_window(self) -> int:
-        """Give the default reward to some decisions whose window has closed unanswered; how many."""
+        """Give the default reward to some decisions whose window has closed unanswered. Returns how many
+        were settled, with feedback or without; 0 when none is left."""
         reward = self.settings.feedback.default_reward
         if reward is None:
             return 0
         now = self.runtime.clock()
         closed_before = now - self.settings.feedback.window_seconds
         command = CloseWindow(closed_before, reward, now, self.controls.frozen)
-        lessons: list[Lesson] = await self.commit(command)
-        return len(lessons)
+        settled: int = await self.commit(command)
+        return settled
 
     # Peers
 

@@ -59,7 +59,8 @@ class SaveFeedback(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CloseWindow:
-    """Give the default reward to decisions made before `decided_before` that have no feedback."""
+    """Give the default reward to decisions made before `decided_before` that have no feedback. The result is
+    how many decisions were settled, with feedback or without; 0 when none is left."""
 
     decided_before: float
     reward: float

@@ -171,15 +171,19 @@ class Database:
 
     def recall(self, decision_ids: Sequence[str], subjects: Sequence[str]) -> Recall:
         """Called from the writer's thread, before decisions with a subject are made. At most two statements,
-        for thousands of each."""
+        for thousands of each. Every fault is a StorageUnavailable."""
         try:
             connection = self._own()
             with self._backend.reading(connection):
                 existing = decisions_by_id(self._backend, connection, decision_ids) if decision_ids else {}
                 prices = self._backend.latest_prices(connection, subjects) if subjects else ()
-        except DatabaseInUse as fault:  # the connection was lost, and its lock with it
+        except NotStarted as fault:  # the connection was lost, and cannot be made anew
             raise StorageUnavailable(str(fault)) from None
-        except SQLAlchemyError as fault:
+        except StorageUnavailable:
+            raise
+        except Exception as fault:
+            if not isinstance(fault, SQLAlchemyError):  # a damaged value may raise anything
+                log.exception("unforeseen, in a recall")
             raise StorageUnavailable(f"the database cannot be read: {reason(fault)}") from None
         return Recall(existing, dict(prices))
 
@@ -197,7 +201,7 @@ class Database:
                 outcome = carry_out(self._backend, connection, commands, self._version)
             self._check_files()
             self._runtime.disk.after_commit()
-        except DatabaseInUse as fault:  # the connection was lost, and its lock with it
+        except NotStarted as fault:  # the connection was lost, and cannot be made anew
             raise StorageUnavailable(str(fault)) from None
         except (OperationalError, OSError) as fault:
             raise StorageUnavailable(f"the database does not take writes: {reason(fault)}") from None
@@ -214,19 +218,23 @@ class Database:
 
     def _check_files(self) -> None:
         """Called after a commit, before it is acknowledged; and before the next one when that failed. A check
-        before every commit would add nothing, and cost the writer's thread two more waits for the
+        before every commit would add nothing, and cost the writer's thread three more waits for the
         interpreter."""
         if (lost := self._backend.fault()) is not None:
             raise StorageUnavailable(lost)
 
     def _commit_one_by_one(self, commands: Sequence[Command]) -> CommitResult:
-        """Commit each command alone, so that one that the database refuses does not fail the others."""
+        """Commit each command alone, so that one that the database refuses does not fail the others. Whatever
+        befalls one of them, the lessons of those that were committed are returned."""
         total = CommitResult([], [], [])
         for command in commands:
             try:
                 outcome = self.commit([command])
             except StorageUnavailable as fault:
                 total.results.append(fault)
+            except Exception as fault:
+                log.exception("unforeseen, in a commit")
+                total.results.append(StorageUnavailable(f"the database failed: {reason(fault)}"))
             else:
                 total.results.extend(outcome.results)
                 total.lessons.extend(outcome.lessons)

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pricemesh.errors import DatabaseInUse, PricemeshError, SchemaOutdated, StorageUnavailable
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
-from pricemesh.store.faults import reason
+from pricemesh.store.faults import driver_fault, driver_rows, reason
 from pricemesh.store.tables import metadata
 
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
@@ -122,13 +122,20 @@ def _autocommit(connection: Connection, enabled: bool) -> Iterator[None]:
     """A transaction; when enabled, every statement is committed by itself."""
     driver: Any = connection.connection.driver_connection
     if enabled:
-        driver.autocommit = True
+        _set_autocommit(connection, driver, True)
     try:
         with connection.begin():
             yield
     finally:
         if enabled and not driver.closed:
-            driver.autocommit = False
+            _set_autocommit(connection, driver, False)
+
+
+def _set_autocommit(connection: Connection, driver: Any, enabled: bool) -> None:
+    try:
+        driver.autocommit = enabled
+    except connection.dialect.loaded_dbapi.Error as fault:
+        raise driver_fault(connection, fault) from None
 
 
 @cache
@@ -155,10 +162,7 @@ def _type(column: Column[Any]) -> str:
 
 def _rows(connection: Connection, query: str, values: Sequence[str]) -> Sequence[Any]:
     """The rows of a query whose one parameter is an array of text."""
-    result = connection.exec_driver_sql(query, (_array(values),))
-    rows: Sequence[Any] = result.cursor.fetchall()
-    result.close()
-    return rows
+    return driver_rows(connection.exec_driver_sql(query, (_array(values),)))
 
 
 def _array(values: Iterable[Any]) -> str:

@@ -1,33 +1,37 @@
-"""SQLite: connections, the lock file, lost files, the WAL checkpoint size and the statements of traffic.
+"""SQLite: connections, the end of the WAL, the WAL checkpoint size and the statements of traffic.
 
 The statements go to the driver directly: for many small rows, most of the time would otherwise go into
 preparing parameters.
 """
 
-import fcntl
 import json
+import logging
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool
 
-from pricemesh.errors import DatabaseInUse, NotStarted, PricemeshError, StorageUnavailable
+from pricemesh.errors import NotStarted, PricemeshError, StorageUnavailable
 from pricemesh.store import schema
 from pricemesh.store.commands import Command
-from pricemesh.store.faults import reason
+from pricemesh.store.faults import driver_rows, reason
 from pricemesh.store.sqlite_file import OpenFile
+from pricemesh.store.sqlite_lock import LockFile
+
+log = logging.getLogger("pricemesh")
 
 # A commit that fills the WAL beyond this many pages also checkpoints it. A long WAL takes long to checkpoint,
 # and callers who ask for one price each wait meanwhile; a short WAL slows batches, whose commits are as large
 # as the WAL itself.
 SHORT_WAL_PAGES, LONG_WAL_PAGES = 400, 4000
 LARGE_COMMIT_ROWS = 500
+LAST_BUSY_TIMEOUT_MS = 500  # for other programs that have a moved file open when the city stops
 ROWS_PER_STATEMENT = 100  # the driver caches about as many prepared statements
 
 _PRAGMAS = (
@@ -46,15 +50,15 @@ ON decisions.number = (
 class Sqlite:
     def __init__(self, url: URL) -> None:
         self._path = str(url.database)
-        self._lock_file: IO[str] | None = None
         self._wal_pages = SHORT_WAL_PAGES
         self._file = OpenFile(self._path)
+        self._lock = LockFile(self._file)
         self.engine = create_engine(url)
         event.listen(self.engine, "connect", self._configure)
 
     def own(self, city: str) -> Connection:  # noqa: ARG002
-        if self._lock_file is None:
-            self._lock_file = self._lock()
+        if not self._lock.acquired:
+            self._lock.acquire()
         connection = self.engine.connect()
         try:
             self._begin_wal(connection)
@@ -95,7 +99,8 @@ class Sqlite:
         connection.rollback()
         connection.exec_driver_sql("SELECT 1 FROM sqlite_master").all()  # creates the -wal file
         connection.rollback()
-        self._file.remember()
+        if not self._file.remembered:
+            self._file.remember(self._lock.record())
 
     def fault(self) -> str | None:
         return self._file.fault()
@@ -111,28 +116,38 @@ class Sqlite:
             )
         return StorageUnavailable(f"the database {self._path} cannot be opened: {reason(fault)}")
 
-    def _lock(self) -> IO[str]:
-        database = Path(self._path).resolve()  # one lock for all names (links) of a file
-        path = database.with_name(database.name + ".lock")
-        try:
-            lock_file = path.open("w")
-        except OSError as fault:
-            raise StorageUnavailable(f"cannot write beside the database, {path}: {fault.strerror}") from None
-        try:
-            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock_file.close()
-            raise DatabaseInUse(
-                f"another process owns {self._path}: stop it, or give this city a database of its own"
-            ) from None
-        return lock_file
-
     def release(self) -> None:
+        if self._file.has_stray_wal():
+            self._save_wal()
+            if self._file.has_stray_wal():
+                self._file.move_wal_away()
+            else:
+                log.warning("the WAL was saved into the file that it belongs to", extra={"file": self._path})
         self._file.forget()  # closing the last connection deletes the WAL
         self.engine.dispose()
-        if self._lock_file is not None:
-            self._lock_file.close()
-            self._lock_file = None
+        self._lock.release()
+
+    def _save_wal(self) -> None:
+        """Write the WAL into the database file that is open, wherever that file is now. When SQLite closes a
+        database whose file was moved, it leaves the WAL as it is, and the next start would replay it into
+        the file that took the place."""
+        pool = self.engine.pool
+        if not isinstance(pool, QueuePool) or not pool.checkedin():
+            return  # a new connection would open the file that took the place
+        pooled = self.engine.raw_connection()
+        pooled.detach()
+        self.engine.dispose()  # SQLite leaves WAL mode only on the last connection
+        cursor = pooled.cursor()
+        try:
+            cursor.execute(f"PRAGMA busy_timeout={LAST_BUSY_TIMEOUT_MS}")
+            cursor.execute("PRAGMA journal_mode=DELETE")
+        except sqlite3.Error as fault:
+            # SQLite saves and deletes the WAL first; then it refuses to write the new mode into a moved file.
+            if fault.sqlite_errorcode != sqlite3.SQLITE_READONLY_DBMOVED:
+                log.warning("the WAL was not saved", extra={"fault": str(fault), "file": self._path})
+        finally:
+            cursor.close()
+            pooled.close()
 
     def update_schema(self, connection: Connection, current: str | None, target: str | None) -> None:  # noqa: ARG002
         schema.move(connection, "head")
@@ -181,7 +196,4 @@ def _insert_statement(table: str, common: tuple[str, ...], columns: tuple[str, .
 
 def _rows(connection: Connection, query: str, values: Sequence[str]) -> Sequence[Any]:
     """The rows of a query whose one parameter is a JSON array."""
-    result = connection.exec_driver_sql(query, (json.dumps(values),))
-    rows: Sequence[Any] = result.cursor.fetchall()
-    result.close()
-    return rows
+    return driver_rows(connection.exec_driver_sql(query, (json.dumps(values),)))

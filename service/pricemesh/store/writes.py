@@ -70,8 +70,9 @@ def carry_out(backend: Backend, connection: Connection, commands: Sequence[Comma
             case SaveDecisions() | SaveFeedback():
                 pass
             case CloseWindow():
-                results[i], version = _close_window(backend, connection, command, version)
-                lessons += results[i]
+                results[i], defaults = _close_window(backend, connection, command, version)
+                lessons += defaults
+                version += len(defaults)
             case _:
                 _save_other(connection, command)
     return Outcome(results, lessons, rows, version)
@@ -217,9 +218,9 @@ def _insert_feedback(
 
 def _close_window(
     backend: Backend, connection: Connection, command: CloseWindow, version: int
-) -> tuple[list[Lesson], int]:
-    """Give the default reward to the oldest decisions without feedback. Returns the lessons and the learner's
-    version after them."""
+) -> tuple[int, list[Lesson]]:
+    """Give the default reward to the oldest decisions without feedback. Returns how many decisions are
+    settled by this, also those that had feedback, and the lessons."""
     settled = connection.scalar(select(city.c.settled_through))
     columns = (decisions.c.number, decisions.c.made_at, decisions.c.arm, decisions.c.vectors)
     oldest = connection.execute(
@@ -246,4 +247,4 @@ def _close_window(
     _insert_feedback(backend, connection, rows, by_default=True)
     if closing:
         connection.execute(city.update().values(settled_through=closing[-1].number))
-    return lessons, version
+    return len(closing), lessons
