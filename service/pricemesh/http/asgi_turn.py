@@ -62,7 +62,7 @@ class AsgiTurn:
         self._connection = connection
         self._scope = {
             "type": "http",
-            "asgi": {"version": connection.config.asgi_version, "spec_version": "2.3"},
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": parser.get_http_version(),
             "method": parser.get_method().decode("ascii"),
             "server": get_local_addr(connection.transport),

@@ -36,17 +36,14 @@ class Connection(asyncio.Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        if not config.loaded:
-            config.load()
-        application: Application = config.app  # type: ignore[assignment]
-        self.application = application
+        self.application: Application = config.app  # type: ignore[assignment]
         self.config = config
         self.server_state = server_state
         self.app_state = app_state
         self.loop = _loop or asyncio.get_event_loop()
         self.transport: asyncio.Transport = None  # type: ignore[assignment]
         self.flow: FlowControl = None  # type: ignore[assignment]
-        self._calls = application.fast_calls
+        self._calls = self.application.fast_calls
         self._parser = self._new_parser()
         self._current: Turn | None = None  # whose answer is due
         self._queue: deque[Turn] = deque()  # pipelined behind it
@@ -246,7 +243,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def expects_continue(self) -> bool:
-        """Whether the request whose headers were read last waits to be told to send its body."""
+        """Of the request whose headers were read last."""
         return self._expects_continue and self._parser.get_http_version() != "1.0"
 
     # Turns

@@ -1,6 +1,7 @@
 """NetPool (not in the paper): cities exchange information matrices and pool them as far as they agree.
 
-F = W_i with L added to its cc-block, f = b_i with e added to its c-part (L, e from `pooling`, where `Spectrum.trust` is the weight of a suspect city);
+F = W_i with L added to its cc-block, f = b_i with e added to its c-part (L, e from `pooling`,
+where `Spectrum.trust` is the weight of a suspect city);
 estimate = x'F^-1 f, radius = alpha sqrt(x'F^-1 x). With heterogeneity 0 and trust equal it equals the
 central server (Shared LinUCB), while all raw data stay in their city.
 
