@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 from pricemesh.http.asgi import Application
 from pricemesh.http.asgi_turn import AsgiTurn
 from pricemesh.http.fast_path import FastExchange
+from pricemesh.http.parsing import head_without_upgrade, new_parser
 from pricemesh.http.refusal_turn import RefusalTurn
 from pricemesh.http.turn import Turn
 
@@ -44,7 +45,7 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport = None  # type: ignore[assignment]
         self.flow: FlowControl = None  # type: ignore[assignment]
         self._calls = self.application.fast_calls
-        self._parser = self._new_parser()
+        self._parser = new_parser(self)
         self._current: Turn | None = None  # whose answer is due
         self._queue: deque[Turn] = deque()  # pipelined behind it
         self._advancing = False
@@ -57,18 +58,13 @@ class Connection(asyncio.Protocol):
         self._made_progress = False  # since bytes were last parsed, a request began or its body grew
         self._overhead_bytes = 0  # since then
         self._unparsed = b""  # waits until the queue is empty
-        self._discarding = False  # bytes that still arrive are thrown away
+        self._discarding = False  # bytes that still arrive are thrown away, up to the size of a body
+        self._discarded_bytes = 0
         self._half_closed = False  # the caller sends nothing more
         self._closing = False
         self._idle_since = inf
         self._timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
-
-    def _new_parser(self) -> httptools.HttpRequestParser:
-        parser = httptools.HttpRequestParser(self)
-        # The first of several pipelined requests is answered although it asks to close the connection.
-        parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        return parser
 
     # What the event loop and the server call
 
@@ -78,6 +74,11 @@ class Connection(asyncio.Protocol):
         self.server_state.connections.add(self)  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
+        if self._discarding:
+            self._discarded_bytes += len(data)
+            if self._discarded_bytes > self.application.max_body_bytes:
+                self.transport.abort()
+            return
         self._idle_since = inf
         if self._unparsed:
             self._unparsed += data
@@ -176,10 +177,9 @@ class Connection(asyncio.Protocol):
         if method == b"CONNECT":
             self._refuse_rest(405, "method-not-allowed", "this is a city, not a proxy")
             return b""
-        version = self._parser.get_http_version().encode()
-        lines = [b"%b: %b\r\n" % pair for pair in self._headers if pair[0] != b"upgrade"]
-        self._parser = self._new_parser()
-        return b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self._url, version, b"".join(lines), rest)
+        head = head_without_upgrade(self._parser, self._url, self._headers)
+        self._parser = new_parser(self)
+        return head + rest
 
     def on_message_begin(self) -> None:
         self._in_headers = self._made_progress = True
