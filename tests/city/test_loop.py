@@ -96,7 +96,7 @@ def test_requests_that_wait_together_are_one_commit_and_are_answered_after_it(tm
     async def story(city: City) -> None:
         results = await asyncio.gather(*(city.quote((f"d{i}", None)) for i in range(5)))
         assert [rows[0].id for rows in results] == [f"d{i}" for i in range(5)]
-        assert city.jobs == ["commit"]
+        assert city.jobs == ["write"]
         stored = await city.pricing.latest_decisions(limit=10)
         assert len(stored) == 5
 
@@ -164,12 +164,12 @@ def test_a_subject_is_looked_up_once_and_its_steps_are_limited(tmp_path: Path) -
         await city.pricing.lift("pin")
         city.jobs.clear()
         rows = await city.quote((None, "ann"), (None, "ann"), (None, "bob"))
-        assert city.jobs == ["recall", "commit"]  # bob is new
+        assert city.jobs == ["recall", "write"]  # bob is new
         assert rows[0].price <= 9.0
         assert abs(rows[1].price - rows[0].price) <= 1.0
         city.jobs.clear()
         await city.quote((None, "ann"), (None, "bob"))
-        assert city.jobs == ["commit"]
+        assert city.jobs == ["write"]
 
     run(tmp_path, story, guardrails={"max_step": 1.0})
 
@@ -298,7 +298,7 @@ def test_a_large_queue_is_committed_in_pieces_and_in_order(
         await asyncio.gather(*(city.quote((f"d{i}", None)) for i in range(6)))
         stored = await city.pricing.latest_decisions(limit=10)
         assert [row.decision.id for row in reversed(stored)] == [f"d{i}" for i in range(6)]
-        assert city.jobs == ["commit"] * 2
+        assert city.jobs == ["write"] * 2
 
     run(tmp_path, story)
 

@@ -212,7 +212,8 @@ class CityLoop:
         started = self._monotonic()
         rows = sum([command.size for command in commands])
         try:
-            outcome: CommitResult = await self._worker.run(self._database.commit, commands)
+            outcome: CommitResult = await self._worker.run(self._database.write, commands)
+            self._database.confirm()
         except StorageUnavailable as fault:
             return fault
         except Exception as fault:

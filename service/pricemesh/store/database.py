@@ -63,6 +63,7 @@ class Database:
         self.reader = Reader(self._backend)
         self._connection: Connection | None = None
         self._version = 0
+        self._confirmed_version = 0  # what was returned up to here may have been learned
         self._in_doubt = False  # a commit failed, and may have happened nevertheless
         self._unlearned: list[Lesson] = []  # lessons of such a commit
 
@@ -89,7 +90,7 @@ class Database:
                 with connection.begin():
                     group = lessons_since(connection, version)
             if not group:
-                self._version = version
+                self._version = self._confirmed_version = version
                 return
             version = group[-1].version
             yield group
@@ -188,6 +189,23 @@ class Database:
         return Recall(existing, dict(prices))
 
     def commit(self, commands: Sequence[Command]) -> CommitResult:
+        """`write` and `confirm`, for callers on one thread."""
+        outcome = self.write(commands)
+        self.confirm()
+        return outcome
+
+    def confirm(self) -> None:
+        """Called after `write`, before anything of it is acknowledged or learned: raises when the file is
+        gone by now. It costs microseconds here; in the writer's thread, each look at a file would also wait
+        for the interpreter."""
+        try:
+            self._check_files()
+        except StorageUnavailable:
+            self._in_doubt, self._version = True, self._confirmed_version
+            raise
+        self._confirmed_version = self._version
+
+    def write(self, commands: Sequence[Command]) -> CommitResult:
         """Carry out all commands in one transaction. After a StorageUnavailable nothing may be acknowledged.
         The transaction may have happened nevertheless: then the next commit recovers its lessons."""
         try:
@@ -199,7 +217,6 @@ class Database:
             self._runtime.disk.before_commit()
             with self._backend.transaction(connection, commands):
                 outcome = carry_out(self._backend, connection, commands, self._version)
-            self._check_files()
             self._runtime.disk.after_commit()
         except NotStarted as fault:  # the connection was lost, and cannot be made anew
             raise StorageUnavailable(str(fault)) from None
@@ -217,9 +234,7 @@ class Database:
         return CommitResult(outcome.results, [*recovered, *outcome.lessons], outcome.decisions)
 
     def _check_files(self) -> None:
-        """Called after a commit, before it is acknowledged; and before the next one when that failed. A check
-        before every commit would add nothing, and cost the writer's thread three more waits for the
-        interpreter."""
+        """Before a commit is acknowledged, and before the next one when it was not."""
         if (lost := self._backend.fault()) is not None:
             raise StorageUnavailable(lost)
 
@@ -229,7 +244,7 @@ class Database:
         total = CommitResult([], [], [])
         for command in commands:
             try:
-                outcome = self.commit([command])
+                outcome = self.write([command])
             except StorageUnavailable as fault:
                 total.results.append(fault)
             except Exception as fault:
