@@ -64,6 +64,9 @@ class MemoryTransport(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
+    def abort(self) -> None:
+        self.closed = True
+
     def is_closing(self) -> bool:
         return self.closed
 
@@ -139,8 +142,9 @@ async def compare(folder: Path, seeds: range, *, with_keys: bool) -> None:
     keys_file: Path | None = None
     presented: tuple[str, ...] = ()
     if with_keys:
-        strong, strong_key = new_key("price,feedback")
-        weak, weak_key = new_key("read")
+        rng = Random(seeds.start)
+        strong, strong_key = new_key("price,feedback", random_bytes=rng.randbytes)
+        weak, weak_key = new_key("read", random_bytes=rng.randbytes)
         presented = (strong, strong, weak, "pm_x_y")
         keys_file = folder / "keys.toml"
         write_keys(keys_file, {key.id: key for key in (strong_key, weak_key)})
