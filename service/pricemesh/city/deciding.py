@@ -107,7 +107,7 @@ class Decider:
             rows = self._decide(contexts, names, known, latest)
         except InvalidContext as fault:
             if len(quotes) == 1:
-                return [fault]
+                return [fault.with_traceback(None)]  # its frames refer to everyone in the group
             return [one for quote in quotes for one in self._decide_together([quote], known, latest)]
         saves, start = [], 0
         for quote in quotes:
