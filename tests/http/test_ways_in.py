@@ -24,6 +24,7 @@ from tests.running import CONFIG
 
 _REQUEST_ID = re.compile(rb"(?<=x-request-id: )[^\r]*|(?<=\"request_id\":\")[^\"]*")
 NOW = 1_700_000_000.0
+MAX_PAUSE_SECONDS = 60.0  # a connection that reads nothing for longer hangs
 ITERATIONS_OF_A_TASK = 25  # of the event loop, more than any task here takes between two waits
 
 
@@ -49,7 +50,7 @@ class MemoryTransport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = bytearray()
-        self.closed = self.ended = False
+        self.closed = self.ended = self.paused = False
 
     def write(self, data: Any) -> None:
         assert not self.closed, "written after the close"
@@ -70,9 +71,11 @@ class MemoryTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closed
 
-    def pause_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        self.paused = True
 
-    def resume_reading(self) -> None: ...
+    def resume_reading(self) -> None:
+        self.paused = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("127.0.0.1", 1) if name in ("peername", "sockname") else default
@@ -106,6 +109,9 @@ class Way:
         transport = MemoryTransport()
         connection.connection_made(transport)
         for chunk in chunks:
+            async with asyncio.timeout(MAX_PAUSE_SECONDS):
+                while transport.paused and not transport.closed:
+                    await asyncio.sleep(0)
             if transport.closed:
                 break
             connection.data_received(chunk)

@@ -10,6 +10,8 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
+from pricemesh.http.parsing import RequestParser
+
 if TYPE_CHECKING:
     from pricemesh.http.connection import Connection
 
@@ -52,28 +54,22 @@ class _TurnFlow:
 
 
 class AsgiTurn:
-    def __init__(
-        self,
-        connection: "Connection",
-        parser: httptools.HttpRequestParser,
-        url: bytes,
-        headers: list[tuple[bytes, bytes]],
-    ) -> None:
+    def __init__(self, connection: "Connection", parser: RequestParser) -> None:
         self._connection = connection
         self._scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": parser.get_http_version(),
-            "method": parser.get_method().decode("ascii"),
+            "http_version": parser.http_version,
+            "method": parser.method.decode("ascii"),
             "server": get_local_addr(connection.transport),
             "client": get_remote_addr(connection.transport),
             "scheme": "https" if is_ssl(connection.transport) else "http",
             "root_path": "",
-            **_target(url),
-            "headers": headers,
+            **_target(parser.url),
+            "headers": parser.headers,
             "state": connection.app_state.copy(),
         }
-        self._expects_continue = connection.expects_continue
+        self._expects_continue = parser.expects_continue
         self._cycle: Cycle | None = None
         self._keep_alive = True
         self._close = False

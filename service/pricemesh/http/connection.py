@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection: parsing, order, keep-alive and limits. What a request means is not known here.
+"""HTTP/1.1 on one connection: order, keep-alive and limits. What a request means is not known here.
 
 Requests are answered in the order they came. Each is a turn: a `FastExchange` for traffic, an `AsgiTurn` for
 everything else, or a `RefusalTurn` for bytes that are no HTTP. uvicorn accepts connections and makes one
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
@@ -19,11 +18,10 @@ from uvicorn.server import ServerState
 from pricemesh.http.asgi import Application
 from pricemesh.http.asgi_turn import AsgiTurn
 from pricemesh.http.fast_path import FastExchange
-from pricemesh.http.parsing import head_without_upgrade, new_parser
+from pricemesh.http.parsing import RequestParser, Unparsable
 from pricemesh.http.refusal_turn import RefusalTurn
 from pricemesh.http.turn import Turn
 
-MAX_HEADER_BYTES = 65_536  # of headers, trailers and chunk lines: they arrive before authentication
 MAX_PARSED_BYTES = 16_384  # at once: bounds how many pipelined requests become objects
 LINGER_SECONDS = 2.0  # for a caller who is still sending to read the answer that ends the connection
 MAX_STALL_SECONDS = 10.0  # for a caller who does not read its answers
@@ -45,19 +43,14 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport = None  # type: ignore[assignment]
         self.flow: FlowControl = None  # type: ignore[assignment]
         self._calls = self.application.fast_calls
-        self._parser = new_parser(self)
+        self._parser = RequestParser(self)
         self._current: Turn | None = None  # whose answer is due
         self._queue: deque[Turn] = deque()  # pipelined behind it
         self._advancing = False
         self._reading: Turn | None = None  # whose body is being read
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._length: int | None = 0
-        self._expects_continue = False
-        self._in_headers = False
-        self._made_progress = False  # since bytes were last parsed, a request began or its body grew
-        self._overhead_bytes = 0  # since then
+        self._broken_turn: Turn | None = None  # whose body is malformed
         self._unparsed = b""  # waits until the queue is empty
+        self._parsing_is_due = False  # of these bytes
         self._discarding = False  # bytes that still arrive are thrown away, up to the size of a body
         self._discarded_bytes = 0
         self._half_closed = False  # the caller sends nothing more
@@ -84,26 +77,39 @@ class Connection(asyncio.Protocol):
             self._unparsed += data
             return
         while data and not self._discarding:
+            piece, data = data[:MAX_PARSED_BYTES], data[MAX_PARSED_BYTES:]
+            try:
+                data = self._parser.parse(piece) + data
+            except Unparsable as fault:
+                self._refuse_rest(fault)
             if self._queue:
-                self._unparsed = data
-                return
-            rest = self._parse(data[:MAX_PARSED_BYTES])
-            data = rest + data[MAX_PARSED_BYTES:]
-        if self._current is None and not self._closing:
+                self._advance()
+                if data and not self._discarding:
+                    self._parse_later(data)
+                    return
+        if self._current is None and not self._queue and not self._closing:
             self._become_idle()
 
+    def _parse_later(self, data: bytes) -> None:
+        """Once the requests before it have started and have seen their bodies so far. If their tasks had not
+        run yet, a fault in these bytes would change their answers."""
+        self._unparsed = data
+        self.flow.pause_reading()
+        self.resume_reading()
+
     def _parse_rest(self) -> None:
+        self._parsing_is_due = False
         data, self._unparsed = self._unparsed, b""
         self.data_received(data)
-        if not self._unparsed and not self._queue and not self._closing:
-            self.flow.resume_reading()
+        if not self._closing:
+            self.resume_reading()
 
     def eof_received(self) -> bool:
         """A caller that has sent all its requests may close its side and still gets the answers."""
         if self._reading in self._queue:
             self._queue.remove(self._reading)  # type: ignore[arg-type]  # never to be complete
             self._reading = None
-        if self._current is None or not self._current.complete:
+        if not self._unparsed and (self._current is None or not self._current.complete):
             return False
         self._half_closed = True
         return True
@@ -117,9 +123,10 @@ class Connection(asyncio.Protocol):
                 timer.cancel()
         self._timer = self._stall_timer = None
         self.flow.resume_writing()
-        turn, self._current, self._reading = self._current, None, None
+        turn, self._current = self._current, None
+        self._reading = self._broken_turn = None
         self._queue.clear()
-        self._parser = None  # type: ignore[assignment]  # it refers to this object: leave no cycle
+        self._parser.close()
         if turn is not None:
             turn.abandon()
 
@@ -138,9 +145,10 @@ class Connection(asyncio.Protocol):
 
     def resume_reading(self) -> None:
         """Unless requests wait for their turn, or the caller does not read its answers."""
-        if self._queue or self.flow.write_paused:
+        if self._queue or self.flow.write_paused or self._parsing_is_due:
             return
         if self._unparsed:
+            self._parsing_is_due = True
             self.loop.call_soon(self._parse_rest)
         else:
             self.flow.resume_reading()
@@ -152,88 +160,31 @@ class Connection(asyncio.Protocol):
         else:
             (self._queue[-1] if self._queue else self._current).keep_alive = False
 
-    # Bytes to requests
+    # What the parser calls
 
-    def _parse(self, data: bytes) -> bytes:
-        """What is still to be parsed after this."""
-        self._made_progress = False
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            return self._without_upgrade(data[offer.args[0] :])
-        except httptools.HttpParserError:
-            self._refuse_rest(400, "malformed-request", "these bytes are not an HTTP/1.1 request")
-            return b""
-        self._overhead_bytes = 0 if self._made_progress else self._overhead_bytes + len(data)
-        if self._overhead_bytes > MAX_HEADER_BYTES:
-            limit = f"the headers of a request have at most {MAX_HEADER_BYTES} bytes"
-            self._refuse_rest(431, "headers-too-large", limit)
-        return b""
-
-    def _without_upgrade(self, rest: bytes) -> bytes:
-        """An offered upgrade is not taken up: the request is parsed again without the offer, and then its
-        body, which the parser leaves out of a request that it takes for an upgrade."""
-        method = self._parser.get_method()
-        if method == b"CONNECT":
-            self._refuse_rest(405, "method-not-allowed", "this is a city, not a proxy")
-            return b""
-        head = head_without_upgrade(self._parser, self._url, self._headers)
-        self._parser = new_parser(self)
-        return head + rest
-
-    def on_message_begin(self) -> None:
-        self._in_headers = self._made_progress = True
-        self._url = b""
-        self._headers = []
-        self._length = 0
-        self._expects_continue = False
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_headers:  # a trailer: read, and not believed
+    def begin_request(self, parser: RequestParser) -> None:
+        if self._closing:
             return
-        name = name.lower()
-        if name == b"content-length":
-            self._length = int(value)
-        elif name == b"transfer-encoding":
-            if value.lower() != b"chunked":
-                raise ValueError(
-                    "a transfer encoding that is not known here"
-                )  # the parser reports a bad request
-            self._length = None
-        elif name == b"expect":
-            self._expects_continue = value.lower() == b"100-continue"
-        self._headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        self._in_headers = False
-        parser = self._parser
-        if self._closing or parser.should_upgrade():
-            return
-        keep_alive = parser.should_keep_alive() and parser.get_http_version() != "1.0"
-        call = self._calls.get(self._url)
+        call = self._calls.get(parser.url)
         turn: Turn
-        if call is not None and parser.get_method() == b"POST":
-            turn = FastExchange(self, call, self._url, self._headers, self._length)
+        if call is not None and parser.method == b"POST":
+            turn = FastExchange(self, call, parser)
         else:
-            turn = AsgiTurn(self, parser, self._url, self._headers)
-        turn.keep_alive = keep_alive
+            turn = AsgiTurn(self, parser)
+        turn.keep_alive = parser.keep_alive
         self._reading = turn
-        self._enqueue(turn)
+        self._queue.append(turn)
 
-    def on_body(self, body: bytes) -> None:
-        self._made_progress = True
+    def feed_request(self, chunk: bytes) -> None:
         turn = self._reading
         if turn is None:
             return
         if turn.started:
-            turn.feed(body)
+            turn.feed(chunk)
         else:
-            turn.early_chunks.append(body)
+            turn.early_chunks.append(chunk)
 
-    def on_message_complete(self) -> None:
+    def end_request(self) -> None:
         turn, self._reading = self._reading, None
         if turn is None:
             return
@@ -241,21 +192,7 @@ class Connection(asyncio.Protocol):
         if turn.started:
             turn.end()
 
-    @property
-    def expects_continue(self) -> bool:
-        """Of the request whose headers were read last."""
-        return self._expects_continue and self._parser.get_http_version() != "1.0"
-
     # Turns
-
-    def _enqueue(self, turn: Turn) -> None:
-        if self._current is None and not self._queue and not self.flow.write_paused:
-            self._current = turn
-            turn.start()
-        else:
-            self.flow.pause_reading()
-            self._queue.append(turn)
-            self._advance()
 
     def _advance(self) -> None:
         """Start the turns that wait, as far as answers are there at once. Not recursive: a turn that is
@@ -271,8 +208,12 @@ class Connection(asyncio.Protocol):
             turn.early_chunks.clear()
             if turn.complete:
                 turn.end()
+            elif turn is self._broken_turn:
+                self.loop.call_soon(self._abandon_broken_turn)
         self._advancing = False
-        if not self._closing:
+        if self._queue:
+            self.flow.pause_reading()
+        elif not self._closing:
             self.resume_reading()
 
     def finish(self, turn: Turn, *, close: bool) -> None:
@@ -281,7 +222,7 @@ class Connection(asyncio.Protocol):
             return
         self._current = None
         self.server_state.total_requests += 1
-        if close or not turn.keep_alive or (self._half_closed and not self._queue):
+        if close or not turn.keep_alive:
             self._close()
         elif self._queue:
             self._advance()
@@ -289,22 +230,30 @@ class Connection(asyncio.Protocol):
             self.resume_reading()
             self._become_idle()
 
-    def _refuse_rest(self, status: int, kind: str, detail: str) -> None:
+    def _refuse_rest(self, fault: Unparsable) -> None:
         """Answer bytes that cannot be read with a refusal, in its turn, and read nothing more."""
         if self._closing:
             return
         self._discarding = True
         turn, self._reading = self._reading, None
-        if turn is not None and not turn.answered:  # its body will never be complete
+        if turn is not None and not turn.answered:
+            self._broken_turn = turn
             if turn is self._current:
-                self._current = None
-                turn.abandon()
-                if turn.answering:
-                    self.transport.close()
-                    return
-            else:
-                self._queue.remove(turn)
-        self._enqueue(RefusalTurn(self, status, kind, detail))
+                self.loop.call_soon(self._abandon_broken_turn)
+        self._queue.append(RefusalTurn(self, *fault.problem))
+
+    def _abandon_broken_turn(self) -> None:
+        """Its body will never be complete. Its task has run by now: a caller that is refused for its headers
+        gets that answer, however soon the fault came after them."""
+        turn, self._broken_turn = self._broken_turn, None
+        if turn is None or turn is not self._current:
+            return
+        self._current = None
+        turn.abandon()
+        if turn.answering:
+            self.transport.close()
+        else:
+            self._advance()
 
     # The end
 
@@ -328,6 +277,9 @@ class Connection(asyncio.Protocol):
     def _become_idle(self) -> None:
         """An idle connection is looked at now and then: a timer for every request costs as much as reading
         its headers."""
+        if self._half_closed and not self._unparsed:
+            self._close()
+            return
         self._idle_since = self.loop.time()
         if self._timer is None:
             self._close_if_idle()

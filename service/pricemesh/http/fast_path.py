@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from pricemesh.http.exchange import Answer, Exchange
+from pricemesh.http.parsing import RequestParser
 from pricemesh.http.traffic import TrafficCall
 
 if TYPE_CHECKING:
@@ -31,14 +32,18 @@ class FastExchange(Exchange):
         self,
         connection: "Connection",
         call: TrafficCall,
-        url: bytes,
-        headers: list[tuple[bytes, bytes]],
-        length: int | None,
+        parser: RequestParser,
     ) -> None:
         application = connection.application
-        context = application.admission.context("POST", url.decode(), headers)
-        expects = connection.expects_continue
-        super().__init__(application.admission, context, call, length, expects, application.max_body_bytes)
+        context = application.admission.context("POST", parser.url.decode(), parser.headers)
+        super().__init__(
+            application.admission,
+            context,
+            call,
+            parser.length,
+            parser.expects_continue,
+            application.max_body_bytes,
+        )
         self._connection: Connection | None = connection
         self.early_chunks: list[bytes] = []
         self.complete = self.started = False
