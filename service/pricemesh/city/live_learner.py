@@ -33,6 +33,7 @@ class LiveLearner:
         self.mixes = 0  # ticks that changed what this city publishes
         self.committed_mixes = 0  # of these, how many are committed
         self.snapshot_version = 0  # of the newest snapshot that was submitted
+        self.lessons_between_snapshots = LESSONS_BETWEEN_SNAPSHOTS
         arms = settings.shape.arms
         self.lesson_counts = np.zeros(arms)  # by arm
         self.reward_sums = np.zeros(arms)
@@ -65,7 +66,7 @@ class LiveLearner:
 
     @property
     def snapshot_due(self) -> bool:
-        return self.version - self.snapshot_version >= LESSONS_BETWEEN_SNAPSHOTS
+        return self.version - self.snapshot_version >= self.lessons_between_snapshots
 
     @property
     def has_unsaved_lessons(self) -> bool:

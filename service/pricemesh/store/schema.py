@@ -1,5 +1,6 @@
 """Alembic, called from code: which revision a database has, and moves between revisions."""
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -14,8 +15,7 @@ def move(connection: Connection, revision: str) -> None:
     config = _config(connection)
     current = MigrationContext.configure(connection).get_current_revision()
     connection.rollback()
-    scripts = ScriptDirectory.from_config(config).walk_revisions("base", "heads")  # newest first
-    revisions_ = [script.revision for script in scripts]
+    revisions_ = _known_revisions()
     newer = revisions_[: revisions_.index(current)] if current in revisions_ else revisions_
     if revision == "head" or revision in newer:
         command.upgrade(config, revision)
@@ -25,14 +25,19 @@ def move(connection: Connection, revision: str) -> None:
 
 def revisions(connection: Connection) -> tuple[str | None, str | None]:
     """The revision of the database, and the one that this version of pricemesh needs."""
-    script = ScriptDirectory.from_config(_config())
-    return MigrationContext.configure(connection).get_current_revision(), script.get_current_head()
+    return MigrationContext.configure(connection).get_current_revision(), _known_revisions()[0]
 
 
 def exists(revision: str) -> bool:
     """Whether this version of pricemesh has the revision."""
+    return revision in _known_revisions()
+
+
+@cache
+def _known_revisions() -> tuple[str, ...]:
+    """Newest first. Read once: `/readyz` compares revisions at every call."""
     scripts = ScriptDirectory.from_config(_config()).walk_revisions("base", "heads")
-    return revision in [script.revision for script in scripts]
+    return tuple(script.revision for script in scripts)
 
 
 def _config(connection: Connection | None = None) -> Config:

@@ -1,0 +1,218 @@
+"""What a step of a plan does. Each method is an action of `plan.ACTIONS`, and returns its line of history."""
+
+from random import Random
+
+from pricemesh.lab.torture.audit import Audit
+from pricemesh.lab.torture.callers import MAX_BATCH
+from pricemesh.lab.torture.ledger import Ledger
+from pricemesh.lab.torture.network import http_request
+from pricemesh.lab.torture.plan import Step
+from pricemesh.lab.torture.simulated_mesh import LIAR_ADDRESS, SECRET_PHASES, SimulatedMesh
+
+CLOCK_STEPS = (-7200.0, -90.0, -30.0, 30.0, 90.0, 7200.0)
+WAITS_SECONDS = (0.5, 2.0, 6.0, 15.0)
+
+
+class Actions:
+    def __init__(self, mesh: SimulatedMesh) -> None:
+        self._mesh = mesh
+        self._callers = mesh.callers
+        self._links = mesh.network.links
+
+    def take(self, step: Step) -> None:
+        mesh = self._mesh
+        mesh.advance(step.pause_seconds)
+        audit = mesh.audits[step.city]
+        detail = getattr(self, step.action)(audit, Random(step.seed))
+        mesh.note(f"{step.number}. {step.action} {audit.city.name}", detail or "")
+        mesh.advance(0.0)
+        mesh.check()
+
+    # Callers
+
+    def price(self, audit: Audit, rng: Random) -> str:
+        return self._callers.price(audit, rng)
+
+    def price_batch(self, audit: Audit, rng: Random) -> str:
+        return self._callers.price(audit, rng, count=rng.randint(1, MAX_BATCH))
+
+    def price_again(self, audit: Audit, rng: Random) -> str:
+        return self._callers.price(audit, rng, again=True)
+
+    def feedback(self, audit: Audit, rng: Random) -> str:
+        return self._callers.feedback(audit, rng)
+
+    def feedback_batch(self, audit: Audit, rng: Random) -> str:
+        return self._callers.feedback(audit, rng, count=rng.randint(1, MAX_BATCH))
+
+    def feedback_again(self, audit: Audit, rng: Random) -> str:
+        return self._callers.feedback(audit, rng, again=True)
+
+    def read(self, audit: Audit, rng: Random) -> str:
+        return self._callers.read(audit, rng)
+
+    # Time
+
+    def wait(self, _audit: Audit, rng: Random) -> str:
+        seconds = rng.choice(WAITS_SECONDS)
+        self._mesh.advance(seconds)
+        return f"{seconds} s"
+
+    def step_clock(self, audit: Audit, rng: Random) -> str:
+        city = audit.city
+        city.clock_offset = 0.0 if city.clock_offset else rng.choice(CLOCK_STEPS)
+        return f"to {city.clock_offset:+g} s"
+
+    # Processes and databases
+
+    def kill(self, audit: Audit, _rng: Random) -> None:
+        audit.city.kill()
+
+    def stop(self, audit: Audit, _rng: Random) -> None:
+        audit.city.stop()
+
+    def start(self, audit: Audit, rng: Random) -> str:
+        """This city if it is down, else another one."""
+        down = [city for city in self._mesh.cities if not city.is_running]
+        if not down:
+            return "(nobody is down)"
+        city = audit.city if audit.city in down else rng.choice(down)
+        city.start()
+        return f"or rather {city.name}"
+
+    def back_up(self, audit: Audit, _rng: Random) -> str:
+        backups = self._mesh.backups[audit.city.name]
+        path = self._mesh.folder / f"backup-{audit.city.name}-{audit.city.lineage}-{len(backups)}"
+        audit.city.back_up(path)
+        backups.append((path, audit.ledger.copy()))
+        return path.name
+
+    def restore(self, audit: Audit, rng: Random) -> str:
+        """Kill the city and put a backup in the place of its database."""
+        backups = self._mesh.backups[audit.city.name]
+        if not backups:
+            return "(has no backup)"
+        path, ledger = rng.choice(backups)
+        audit.city.kill()
+        audit.city.restore(path)
+        audit.rewind(ledger.copy())
+        audit.city.start()
+        return path.name
+
+    def set_up_anew(self, audit: Audit, _rng: Random) -> None:
+        """With an empty database and a new key; operators of other cities trust it later."""
+        audit.city.kill()
+        audit.city.set_up_anew()
+        audit.rewind(Ledger())
+        self._mesh.backups[audit.city.name].clear()
+        self._mesh.renewed.add(audit.city.name)
+        audit.city.start()
+
+    def rotate_secrets(self, audit: Audit, _rng: Random) -> str:
+        """One city at a time, and nobody two phases ahead of another."""
+        gossip = audit.city.sections["gossip"]
+        phases = [SECRET_PHASES.index(city.sections["gossip"]["secrets"]) for city in self._mesh.cities]
+        phase = SECRET_PHASES.index(gossip["secrets"]) + 1
+        if phase >= len(SECRET_PHASES) or min(phases) < phase - 1 or not audit.city.is_running:
+            return "(not yet)"
+        audit.city.sections["gossip"] = {**gossip, "secrets": SECRET_PHASES[phase]}
+        audit.city.kill()
+        audit.city.start()
+        return f"phase {phase}"
+
+    # Disks
+
+    def fill_disk(self, audit: Audit, _rng: Random) -> None:
+        audit.city.disk.is_full = True
+
+    def slow_disk(self, audit: Audit, _rng: Random) -> None:
+        audit.city.disk.is_slow = True
+
+    def refuse_commits(self, audit: Audit, rng: Random) -> str:
+        audit.city.disk.commits_to_refuse = count = rng.randint(1, 3)
+        return f"{count}"
+
+    def lose_commit_answers(self, audit: Audit, rng: Random) -> str:
+        audit.city.disk.answers_to_lose = count = rng.randint(1, 3)
+        return f"{count}"
+
+    def mend_disk(self, audit: Audit, _rng: Random) -> None:
+        audit.city.disk.mend()
+
+    # The network
+
+    def cut_one_way(self, audit: Audit, rng: Random) -> str:
+        other = rng.choice([city for city in self._mesh.cities if city is not audit.city])
+        self._links.cuts.add((audit.city.address, other.address))
+        return f"to {other.name}"
+
+    def partition(self, _audit: Audit, rng: Random) -> str:
+        addresses = [city.address for city in self._mesh.cities]
+        side = set(rng.sample(addresses, len(addresses) // 2))
+        self._links.cuts |= {
+            (one, other) for one in addresses for other in addresses if (one in side) != (other in side)
+        }
+        return f"{sorted(side)} from the others"
+
+    def worsen_links(self, _audit: Audit, rng: Random) -> str:
+        links = self._links
+        links.loss, links.duplication = rng.choice((0.0, 0.1, 0.4)), rng.choice((0.0, 0.2, 0.5))
+        links.slowness = rng.choice((0.0, 0.1, 0.3))
+        return f"loss {links.loss}, duplication {links.duplication}, slowness {links.slowness}"
+
+    def mend_links(self, _audit: Audit, _rng: Random) -> None:
+        self._links.mend()
+
+    # Operators
+
+    def pin(self, audit: Audit, rng: Random) -> str:
+        return self._callers.pin(audit, rng)
+
+    def lift_pin(self, audit: Audit, _rng: Random) -> None:
+        self._callers.lift_pin(audit)
+
+    def freeze(self, audit: Audit, _rng: Random) -> None:
+        self._callers.freeze(audit)
+
+    def lift_freeze(self, audit: Audit, _rng: Random) -> None:
+        self._callers.lift_freeze(audit)
+
+    def drop_peer(self, audit: Audit, rng: Random) -> str:
+        return self._callers.drop(audit, self._other(audit, rng))
+
+    def readmit_peer(self, audit: Audit, rng: Random) -> str:
+        return self._callers.readmit(audit, self._other(audit, rng))
+
+    def _other(self, audit: Audit, rng: Random) -> str:
+        return rng.choice([name for name in self._mesh.plan.names if name != audit.city.name])
+
+    def trust_peers(self, audit: Audit, _rng: Random) -> str:
+        """Tell this city the present keys of all cities that were set up anew."""
+        names = sorted(self._mesh.renewed - {audit.city.name})
+        for other in self._mesh.cities:
+            if other.name in names and other.is_serving:
+                self._callers.trust(audit, other.name, other.app.gossip.publisher.seal.key)
+        return f"{names}"
+
+    def leave(self, audit: Audit, _rng: Random) -> None:
+        self._callers.send(audit, "POST", "/admin/leave", None)
+
+    def join(self, audit: Audit, _rng: Random) -> None:
+        self._callers.send(audit, "DELETE", "/admin/leave", None)
+
+    # Strangers
+
+    def lie(self, audit: Audit, rng: Random) -> str:
+        """A message of the lying peer, signed with the mesh's secret."""
+        city, mesh = audit.city, self._mesh
+        if not city.is_serving:
+            return "(is down)"
+        source = rng.choice([each for each in mesh.cities if each.is_serving])
+        letters = source.app.gossip.node.letters
+        size = city.app.pricing.learner.layout.size
+        body, lie = mesh.liar.message(city.settings.fingerprint, size, letters)
+        headers = mesh.liar.headers(city.settings.gossip.secrets, body, city.clock())
+        host = city.address.removeprefix("http://")
+        data = http_request("POST", "/gossip", body, {"host": host, **headers})
+        mesh.network.request(LIAR_ADDRESS, city.address, data, 5.0, lambda _reply: None)
+        return lie

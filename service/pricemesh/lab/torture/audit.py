@@ -1,0 +1,210 @@
+"""After every step: a city's rows, its learner and its letters, against what its callers were told."""
+
+import sqlite3
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pricemesh.core.decision import DecisionCodec
+from pricemesh.core.policies import Learner
+from pricemesh.lab.torture.ledger import Ledger, Violated
+from pricemesh.lab.torture.simulated_city import SimulatedCity
+
+TOLERANCE = 1e-9
+_DECISIONS = (
+    "SELECT number, id, subject, arm, price, limited_by, vectors FROM decisions WHERE number > ? ORDER BY number"
+)
+_FEEDBACK = (
+    "SELECT number, decision, reward, by_default, version FROM feedback WHERE number > ? ORDER BY number"
+)
+
+
+class DecisionRow(NamedTuple):
+    number: int
+    id: str
+    subject: str | None
+    arm: int
+    price: float
+    limited_by: str
+    vectors: bytes
+
+
+class FeedbackRow(NamedTuple):
+    number: int
+    decision: int
+    reward: float
+    by_default: int
+    version: int | None
+
+
+class Audit:
+    def __init__(self, city: SimulatedCity) -> None:
+        self.city = city
+        self.ledger = Ledger()
+        self._path: Path | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._letter_orders: dict[str, tuple[Any, ...]] = {}  # of the newest letter seen, by origin
+        self._free_origins: set[str] = set()  # an operator may have dropped or trusted them at any time
+        self._begin()
+
+    def _begin(self) -> None:
+        self._decisions: list[DecisionRow] = []
+        self._by_number: dict[int, DecisionRow] = {}
+        self._by_id: dict[str, DecisionRow] = {}
+        self._feedback: list[FeedbackRow] = []
+        self._by_decision: dict[str, FeedbackRow] = {}
+        self._latest_prices: dict[str, float] = {}  # by subject
+        self._replica: Learner | None = None  # has learned the rows, in the order of their versions
+        self._version = 0
+
+    def rewind(self, ledger: Ledger) -> None:
+        """The database was replaced by an older one, of a time when callers had been told `ledger`."""
+        self.close()
+        self.ledger = ledger
+        self._letter_orders = {}
+        self._begin()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._path = None
+
+    # Rows
+
+    def check(self) -> None:
+        """What must hold at every moment at which the city serves."""
+        if not self.city.is_serving:
+            return
+        self._read()
+        self._check_acknowledged()
+        self._check_learner()
+        self._check_letters()
+
+    def check_at_rest(self) -> None:
+        """What must hold once nothing is under way."""
+        self.check()
+        live = self.city.app.pricing.live
+        if live.version != self._version:
+            seen = f"{self.city.name} has learned {live.version} of {self._version} lessons"
+            raise Violated("the learner equals a replay of the rows", seen)
+
+    def _read(self) -> None:
+        if self._path != self.city.database_path:
+            self._reopen()
+        assert self._connection is not None
+        last = self._decisions[-1].number if self._decisions else 0
+        for values in self._connection.execute(_DECISIONS, (last,)).fetchall():
+            self._add_decision(DecisionRow(*values))
+        last = self._feedback[-1].number if self._feedback else 0
+        for values in self._connection.execute(_FEEDBACK, (last,)).fetchall():
+            self._add_feedback(FeedbackRow(*values))
+
+    def _reopen(self) -> None:
+        """After a restart: no row may have changed or gone."""
+        self.close()
+        path = self.city.database_path
+        self._connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        self._path = path
+        for query, before in ((_DECISIONS, self._decisions), (_FEEDBACK, self._feedback)):
+            stored = self._connection.execute(query, (0,)).fetchall()[: len(before)]
+            if stored != [tuple(row) for row in before]:
+                raise Violated("committed rows stay as they are", f"{self.city.name}: {_difference(before, stored)}")
+
+    def _add_decision(self, row: DecisionRow) -> None:
+        if row.id in self._by_id:
+            raise Violated("one decision for one id", f"{self.city.name}: {row.id} twice")
+        self._decisions.append(row)
+        self._by_number[row.number] = self._by_id[row.id] = row
+        self._check_guardrails(row)
+
+    def _check_guardrails(self, row: DecisionRow) -> None:
+        rails, name = self.city.settings.guardrails, self.city.name
+        if rails.floor is not None and row.price < rails.floor:
+            raise Violated("no price outside the guardrails", f"{name}: {row.id} at {row.price}")
+        if row.subject is None:
+            return
+        last = self._latest_prices.get(row.subject)
+        self._latest_prices[row.subject] = row.price
+        is_pinned = '"pin"' in row.limited_by
+        if rails.max_step is None or last is None or is_pinned:
+            return
+        if abs(row.price - last) > rails.max_step + TOLERANCE:
+            seen = f"{name}: {row.id} for {row.subject} from {last} to {row.price}"
+            raise Violated("no price outside the guardrails", seen)
+
+    def _add_feedback(self, row: FeedbackRow) -> None:
+        decision = self._by_number[row.decision]
+        if decision.id in self._by_decision:
+            raise Violated("feedback is learned once", f"{self.city.name}: two rows for {decision.id}")
+        self._feedback.append(row)
+        self._by_decision[decision.id] = row
+        if row.version is None:
+            return
+        if row.version != self._version + 1:
+            seen = f"{self.city.name}: version {row.version} follows {self._version}"
+            raise Violated("versions are dense and never used twice", seen)
+        self._version = row.version
+        settings = self.city.settings
+        if self._replica is None:
+            self._replica = settings.policy.policy.learner(settings.shape)
+        context = DecisionCodec(settings.shape).context(decision.vectors)
+        self._replica.learn(context, decision.arm, row.reward)
+
+    # Answers and learner
+
+    def _check_acknowledged(self) -> None:
+        ledger, name = self.ledger, self.city.name
+        for id_ in ledger.unchecked_decisions:
+            answer, row = ledger.decisions[id_], self._by_id.get(id_)
+            if row is None or (row.arm, row.price) != (answer["arm"], answer["price"]):
+                raise Violated("what was acknowledged is in the rows", f"{name}: {answer}, but {row}")
+        for id_ in ledger.unchecked_feedback:
+            stored = self._by_decision.get(id_)
+            if stored is None or (stored.reward, stored.version) != ledger.feedback[id_]:
+                seen = f"{name}: feedback {ledger.feedback[id_]} for {id_}, but {stored}"
+                raise Violated("what was acknowledged is in the rows", seen)
+        ledger.unchecked_decisions.clear()
+        ledger.unchecked_feedback.clear()
+
+    def _check_learner(self) -> None:
+        live = self.city.app.pricing.live
+        invariant = "the learner equals a replay of the rows"
+        if live.version > self._version:
+            raise Violated(invariant, f"{self.city.name} has learned more than was committed")
+        if live.lesson_counts.sum() != live.version:
+            seen = f"{self.city.name} has learned {live.lesson_counts.sum():g} lessons at version {live.version}"
+            raise Violated("feedback is learned once", seen)
+        if self._replica is None or live.version != self._version:
+            return
+        state = live.learner.state()
+        for key, values in self._replica.state().items():
+            if not np.allclose(state[key], values, rtol=TOLERANCE, atol=TOLERANCE):
+                raise Violated(invariant, f"{self.city.name}: {key} differs at version {self._version}")
+
+    def _check_letters(self) -> None:
+        node = self.city.app.gossip.node
+        for origin in node.letters.keys() - self._free_origins:
+            letter = node.letters[origin]
+            before = self._letter_orders.get(origin)
+            if before is not None and letter.order < before:
+                seen = f"{self.city.name} went back to {letter.edition} of {origin}, from {before[:2]}"
+                raise Violated("a newer letter is never replaced by an older one", seen)
+            self._letter_orders[origin] = letter.order
+        for origin, order in self._letter_orders.items():
+            if origin not in node.letters:
+                seen = f"{self.city.name} has lost the letter {order[:2]} of {origin}"
+                raise Violated("committed rows stay as they are", seen)
+
+    def forget_letters(self, origin: str) -> None:
+        """An operator's act is under way: its letter may go, or come back."""
+        self._letter_orders.pop(origin, None)
+        self._free_origins.add(origin)
+
+
+def _difference(before: Collection[Any], stored: list[Any]) -> str:
+    for row, other in zip(before, stored, strict=False):
+        if tuple(row) != other:
+            return f"{row} became {other}"
+    return f"{len(before)} rows became {len(stored)}"

@@ -1,0 +1,226 @@
+"""Callers and operators: requests as bytes, and what their answers allow them to believe."""
+
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from pricemesh.lab.torture.audit import Audit
+from pricemesh.lab.torture.ledger import Control, Violated
+from pricemesh.lab.torture.network import Network, http_request
+from pricemesh.lab.torture.plan import LOCAL, PRICES, SHARED
+from pricemesh.runtime import Reply
+
+CALLER = "http://caller"
+TIMEOUT_SECONDS = 8.0
+MAX_BATCH = 6
+REWARDS = (0.0, 0.5, 1.0, 2.0)
+SUBJECTS = ("ann", "bob", "cy")
+
+Item = dict[str, Any]
+OnReply = Callable[[Reply | None], None]
+
+
+class Callers:
+    patience_seconds = TIMEOUT_SECONDS
+
+    def __init__(self, network: Network, report: Callable[[Violated], None]) -> None:
+        self._network = network
+        self._report = report
+        self._ids = 0
+
+    def send(
+        self, audit: Audit, method: str, path: str, body: Any, on_reply: OnReply = lambda _reply: None
+    ) -> None:
+        """An answer counts only for the database that it came from."""
+        city = audit.city
+        lineage = city.lineage
+
+        def answer(reply: Reply | None) -> None:
+            if city.lineage != lineage:
+                return
+            try:
+                if reply is not None and reply.status >= 500 and reply.status != 503:
+                    raise Violated("no unforeseen answer", f"{method} {path}: {reply.status} {reply.body!r}")
+                on_reply(reply)
+            except Violated as violation:
+                self._report(violation)
+
+        content = b"" if body is None else json.dumps(body).encode()
+        headers = {"host": city.address.removeprefix("http://")}
+        data = http_request(method, path, content, headers)
+        self._network.request(CALLER, city.address, data, TIMEOUT_SECONDS, answer)
+
+    # Prices
+
+    def price(self, audit: Audit, rng: Random, count: int = 0, again: bool = False) -> str:
+        """`count` above 0 asks for a batch."""
+        items = [self._price_item(audit, rng, again) for _ in range(max(1, count))]
+        if rng.random() < 0.1:
+            items[-1] = items[0]  # the same decision twice
+        known = set(audit.ledger.decisions)
+        pin = audit.ledger.pin
+        changes = pin.changes if pin.is_certain else -1
+
+        def answer(reply: Reply | None) -> None:
+            if reply is None or reply.status == 503:
+                return
+            if reply.status != 200:
+                raise Violated("no unforeseen answer", f"/price: {reply.status} {reply.body!r}")
+            body = json.loads(reply.body)
+            for decision in body["decisions"] if count else [body]:
+                audit.ledger.acknowledge_decision(decision)
+                is_new = decision["decision_id"] not in known and len(items) == 1 and not again
+                if is_new and pin.changes == changes and pin.value not in (None, decision["price"]):
+                    seen = f"{decision['decision_id']} at {decision['price']} while {pin.value} is pinned"
+                    raise Violated("a pin is obeyed", seen)
+
+        if count:
+            self.send(audit, "POST", "/price/batch", {"requests": items}, answer)
+        else:
+            self.send(audit, "POST", "/price", items[0], answer)
+        return f"{[item.get('decision_id') for item in items]}"
+
+    def _price_item(self, audit: Audit, rng: Random, again: bool) -> Item:
+        item: Item = {
+            "shared": {each["name"]: rng.uniform(each["min"], each["max"]) for each in SHARED},
+            "local": {each["name"]: rng.uniform(each["min"], each["max"]) for each in LOCAL},
+        }
+        if again and audit.ledger.decisions:
+            item["decision_id"] = _recent(rng, list(audit.ledger.decisions))
+        elif rng.random() < 0.8:
+            self._ids += 1
+            item["decision_id"] = f"d{self._ids}"
+        if rng.random() < 0.4:
+            item["subject"] = rng.choice(SUBJECTS)
+        return item
+
+    # Feedback
+
+    def feedback(self, audit: Audit, rng: Random, count: int = 0, again: bool = False) -> str:
+        items = [self._feedback_item(audit, rng, again) for _ in range(max(1, count))]
+        ledger = audit.ledger
+        first_time = {item["decision_id"] for item in items} - set(ledger.rewards)
+        for item in items:
+            ledger.rewards.setdefault(item["decision_id"], set()).add(item["reward"])
+        freeze = ledger.freeze
+        changes = freeze.changes if freeze.is_certain and freeze.value else -1
+
+        def answer(reply: Reply | None) -> None:
+            if reply is None or reply.status == 503:
+                return
+            body = json.loads(reply.body)
+            outcomes = body["outcomes"] if count and reply.status == 200 else [body | {"status": reply.status}]
+            for item, outcome in zip(items, outcomes, strict=True):
+                self._learn_outcome(audit, item, outcome)
+                is_frozen = freeze.changes == changes and item["decision_id"] in first_time
+                if is_frozen and outcome["status"] == 200 and outcome["learned"]:
+                    raise Violated("a freeze is obeyed", f"{outcome} was learned")
+
+        if count:
+            self.send(audit, "POST", "/feedback/batch", {"items": items}, answer)
+        else:
+            self.send(audit, "POST", "/feedback", items[0], answer)
+        return f"{[(item['decision_id'], item['reward']) for item in items]}"
+
+    def _learn_outcome(self, audit: Audit, item: Item, outcome: Item) -> None:
+        id_, reward, status = item["decision_id"], item["reward"], outcome["status"]
+        if status == 200:
+            audit.ledger.acknowledge_feedback(id_, reward, outcome["version"])
+        elif status in (404, 409, 410):
+            audit.ledger.refuse_feedback(id_, reward, status)
+        else:
+            raise Violated("no unforeseen answer", f"/feedback: {outcome}")
+
+    def _feedback_item(self, audit: Audit, rng: Random, again: bool) -> Item:
+        ledger = audit.ledger
+        unanswered = [id_ for id_ in ledger.decisions if id_ not in ledger.rewards]
+        if again and ledger.rewards:
+            id_ = _recent(rng, list(ledger.rewards))
+            rewards = sorted(ledger.rewards[id_])
+            reward = rng.choice(rewards) if rng.random() < 0.8 else rng.choice(REWARDS)
+        elif unanswered and rng.random() < 0.97:
+            id_, reward = _recent(rng, unanswered), rng.choice(REWARDS)
+        else:
+            id_, reward = f"never-{rng.randrange(9)}", rng.choice(REWARDS)
+        return {"decision_id": id_, "reward": reward}
+
+    # Operators
+
+    def control(self, audit: Audit, control: Control, value: Any, call: tuple[str, str, Any]) -> None:
+        """Change a pin or a freeze; until it is answered nobody knows whether it is in force."""
+        control.is_certain = False
+        control.changes += 1
+        number = control.changes
+
+        def answer(reply: Reply | None) -> None:
+            if reply is not None and reply.status == 200 and control.changes == number:
+                control.value, control.is_certain = value, True
+
+        self.send(audit, *call, answer)
+
+    def pin(self, audit: Audit, rng: Random) -> str:
+        price = rng.choice(PRICES[1:])
+        self.control(audit, audit.ledger.pin, price, ("POST", "/admin/pin", {"price": price}))
+        return f"{price}"
+
+    def lift_pin(self, audit: Audit) -> None:
+        self.control(audit, audit.ledger.pin, None, ("DELETE", "/admin/pin", None))
+
+    def freeze(self, audit: Audit) -> None:
+        self.control(audit, audit.ledger.freeze, True, ("POST", "/admin/freeze", {"reason": "test"}))
+
+    def lift_freeze(self, audit: Audit) -> None:
+        self.control(audit, audit.ledger.freeze, None, ("DELETE", "/admin/freeze", None))
+
+    def drop(self, audit: Audit, origin: str) -> str:
+        audit.forget_letters(origin)
+        control = audit.ledger.dropped.setdefault(origin, Control())
+        self.control(audit, control, True, ("DELETE", f"/peers/{origin}", None))
+        return origin
+
+    def readmit(self, audit: Audit, origin: str) -> str:
+        if origin not in audit.ledger.dropped:
+            return "(nobody is dropped)"
+        audit.forget_letters(origin)
+        control = audit.ledger.dropped[origin]
+        self.control(audit, control, None, ("POST", f"/peers/{origin}/readmit", None))
+        return origin
+
+    def trust(self, audit: Audit, origin: str, key: bytes) -> None:
+        audit.forget_letters(origin)
+        if origin in audit.ledger.dropped:  # a city that is trusted is heard again
+            audit.ledger.dropped[origin] = Control(is_certain=False)
+        self.send(audit, "POST", f"/peers/{origin}/trust", {"key": key.hex()})
+
+    def join_surely(self, audit: Audit) -> None:
+        self.send(audit, "DELETE", "/admin/leave", None)
+
+    def price_surely(self, audit: Audit) -> list[int]:
+        """A list that will have the status of the answer."""
+        statuses: list[int] = []
+        item = self._price_item(audit, Random(audit.city.name), again=False)
+        self.send(
+            audit, "POST", "/price", item, lambda reply: statuses.append(reply.status if reply else 0)
+        )
+        return statuses
+
+    def read(self, audit: Audit, rng: Random) -> str:
+        """What operators look at must answer, and an acknowledged decision must be found."""
+        paths = ["/state", "/readyz", "/metrics", "/decisions?limit=5"]
+        ids = list(audit.ledger.decisions)
+        if ids:
+            paths.append(f"/decisions/{_recent(rng, ids)}")
+        path = rng.choice(paths)
+
+        def answer(reply: Reply | None) -> None:
+            if reply is not None and reply.status not in (200, 503):
+                raise Violated("what was acknowledged is in the rows", f"GET {path}: {reply.status}")
+
+        self.send(audit, "GET", path, None, answer)
+        return path
+
+
+def _recent(rng: Random, ids: list[str]) -> str:
+    """Mostly one of the last."""
+    return rng.choice(ids[-6:]) if rng.random() < 0.8 else rng.choice(ids)

@@ -1,0 +1,115 @@
+"""What happens in a run, drawn from its seed before it starts: a mesh and a list of steps.
+
+Every step has a seed of its own, so that leaving steps out changes nothing about the others. That is how a
+failing history is shortened.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple
+
+NAMES = ("lisbon", "porto", "faro", "braga", "evora", "aveiro", "sines")
+SHARED = ({"name": "rain", "min": 0.0, "max": 1.0}, {"name": "event", "min": -1.0, "max": 1.0})
+LOCAL = ({"name": "strike", "min": 0.0, "max": 1.0},)
+PRICES = (8.0, 9.0, 10.0, 11.0, 12.0)
+MAX_STEP = 1.0
+
+# How often each action is drawn, relative to the others.
+ACTIONS: dict[str, float] = {
+    # callers
+    "price": 26,
+    "price_batch": 8,
+    "price_again": 6,
+    "feedback": 24,
+    "feedback_batch": 5,
+    "feedback_again": 7,
+    "read": 2,
+    # time
+    "wait": 9,
+    "step_clock": 1.5,
+    # processes
+    "kill": 3.5,
+    "stop": 2.5,
+    "start": 8,
+    "back_up": 1.5,
+    "restore": 0.8,
+    "set_up_anew": 0.3,
+    # disks
+    "fill_disk": 1,
+    "slow_disk": 1,
+    "refuse_commits": 1.5,
+    "lose_commit_answers": 3,
+    "mend_disk": 4,
+    # network
+    "cut_one_way": 1.5,
+    "partition": 0.8,
+    "worsen_links": 2,
+    "mend_links": 3,
+    # operators
+    "pin": 1,
+    "lift_pin": 1,
+    "freeze": 0.7,
+    "lift_freeze": 1.2,
+    "drop_peer": 0.5,
+    "readmit_peer": 0.8,
+    "trust_peers": 1,
+    "leave": 0.3,
+    "join": 0.6,
+    "rotate_secrets": 0.3,
+    # strangers
+    "lie": 5,
+}
+
+
+class Step(NamedTuple):
+    number: int
+    pause_seconds: float  # before it
+    action: str
+    city: int  # index; what it does there is drawn from `seed`
+    seed: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    seed: int
+    names: tuple[str, ...]
+    sections: dict[str, Any] = field(repr=False)  # of every city's configuration
+    has_liar: bool
+    steps: tuple[Step, ...] = field(repr=False)
+
+
+def make_plan(seed: int, step_count: int) -> Plan:
+    rng = Random(f"plan {seed}")
+    size = rng.choice((3, 3, 3, 4, 4, 5, 6, 7))
+    names = NAMES[:size]
+    sections = _sections(rng)
+    has_liar = rng.random() < 0.4
+    actions = dict(ACTIONS) if has_liar else {name: each for name, each in ACTIONS.items() if name != "lie"}
+    # Some runs concentrate on a few kinds of fault, which gives these the time to meet.
+    for action in rng.sample(sorted(actions), 3):
+        actions[action] *= rng.choice((0.0, 3.0, 6.0))
+    drawn = rng.choices(list(actions), weights=list(actions.values()), k=step_count)
+    steps = tuple(
+        Step(number, rng.expovariate(1 / 0.12), action, rng.randrange(size), rng.getrandbits(32))
+        for number, action in enumerate(drawn)
+    )
+    return Plan(seed, names, sections, has_liar, steps)
+
+
+def _sections(rng: Random) -> dict[str, Any]:
+    """The configuration that all cities share."""
+    feedback: dict[str, Any] = {"window_seconds": rng.choice((5.0, 20.0, 3600.0)), "largest_reward": 100.0}
+    if rng.random() < 0.6:
+        feedback["default_reward"] = 0.0
+    guardrails: dict[str, float] = {"floor": 8.5} if rng.random() < 0.5 else {}
+    if rng.random() < 0.5:
+        guardrails["max_step"] = MAX_STEP
+    return {
+        "arms": {"prices": list(PRICES)},
+        "features": {"shared": list(SHARED), "local": list(LOCAL)},
+        "policy": {"name": rng.choice(("netpool", "netpool", "netlinucb"))},
+        "feedback": feedback,
+        "guardrails": guardrails,
+        "server": {"drain_seconds": 0.2, "fast_path": rng.random() < 0.8},
+        "gossip": {"interval_seconds": 2.0, "fan_out": 2, "timeout_seconds": 1.0},
+    }

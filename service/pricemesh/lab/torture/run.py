@@ -1,0 +1,108 @@
+"""Runs: one seed, many seeds on all cores, and the shortest history that still fails."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+from pricemesh.lab.torture.actions import Actions
+from pricemesh.lab.torture.ledger import Violated
+from pricemesh.lab.torture.plan import Plan, Step, make_plan
+from pricemesh.lab.torture.simulated_mesh import SimulatedMesh
+from pricemesh.lab.torture.virtual_loop import Deadlock
+
+MAX_SHORTENING_RUNS = 120
+MEMORY_FOLDER = Path("/dev/shm")
+
+
+class Violation(NamedTuple):
+    seed: int
+    invariant: str
+    seen: str
+    history: tuple[str, ...]
+
+
+class Outcome(NamedTuple):
+    seed: int
+    digest: str  # of the whole run
+    violation: Violation | None
+
+
+def run_seed(seed: int, step_count: int) -> Outcome:
+    plan = make_plan(seed, step_count)
+    return run_steps(plan, plan.steps)
+
+
+def run_steps(plan: Plan, steps: Sequence[Step]) -> Outcome:
+    with _folder() as folder:
+        mesh = SimulatedMesh(plan, folder)
+        actions = Actions(mesh)
+        violation: Violation | None = None
+        with mesh.watching_logs():
+            try:
+                mesh.start()
+                for step in steps:
+                    actions.take(step)
+                mesh.come_to_rest()
+            except Violated as fault:
+                violation = Violation(plan.seed, fault.invariant, fault.detail, tuple(mesh.lines))
+            except Deadlock as fault:
+                violation = Violation(plan.seed, "nothing waits for ever", str(fault), tuple(mesh.lines))
+            finally:
+                mesh.close()
+        return Outcome(plan.seed, mesh.digest, violation)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """In memory where there is such a folder: the simulated disk fails often enough."""
+    parent = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() and os.access(MEMORY_FOLDER, os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="pricemesh-torture-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def shorten(seed: int, step_count: int, violation: Violation) -> Violation:
+    """Leave out steps, large groups first, as long as the same invariant is violated."""
+    plan = make_plan(seed, step_count)
+    steps = list(plan.steps)
+    shortest, runs = violation, 0
+    size = len(steps) // 2
+    while size and runs < MAX_SHORTENING_RUNS:
+        start = 0
+        while start < len(steps) and runs < MAX_SHORTENING_RUNS:
+            fewer = steps[:start] + steps[start + size :]
+            runs += 1
+            result = run_steps(plan, fewer).violation
+            if result is not None and result.invariant == violation.invariant:
+                steps, shortest = fewer, result
+            else:
+                start += size
+        size //= 2
+    return shortest
+
+
+def run_many(
+    seeds: Sequence[int], step_count: int, workers: int, progress: Callable[[Outcome], None]
+) -> list[Outcome]:
+    job = partial(run_seed, step_count=step_count)
+    outcomes = []
+    if workers == 1:
+        results: Iterator[Outcome] = map(job, seeds)
+        for outcome in results:
+            progress(outcome)
+            outcomes.append(outcome)
+        return outcomes
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for outcome in pool.map(job, seeds, chunksize=4):
+            progress(outcome)
+            outcomes.append(outcome)
+    return outcomes

@@ -1,0 +1,242 @@
+"""A mesh of simulated cities, what must hold for it after every step, and what once it has come to rest."""
+
+import logging
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+
+from pricemesh.lab.torture.audit import Audit
+from pricemesh.lab.torture.callers import Callers
+from pricemesh.lab.torture.ledger import Ledger, Violated
+from pricemesh.lab.torture.liar import NAME as LIAR
+from pricemesh.lab.torture.liar import Liar
+from pricemesh.lab.torture.network import Network
+from pricemesh.lab.torture.plan import Plan
+from pricemesh.lab.torture.simulated_city import SimulatedCity
+from pricemesh.lab.torture.virtual_loop import PROCESS, VirtualLoop
+from pricemesh.runtime import Reply
+
+FIRST_PORT = 7001
+LIAR_ADDRESS = "http://127.0.0.1:7099"
+SECRETS = ("k1:" + "a" * 43, "k2:" + "b" * 43)
+SECRET_PHASES = (SECRETS[:1], SECRETS, SECRETS[::-1], SECRETS[1:])  # one city at a time
+MAX_TICKS_TO_AGREE = 45
+MAX_SECONDS_TO_START = 30.0
+MAX_SECONDS_TO_STOP = 60.0
+MAX_LINES = 4000
+
+
+class SimulatedMesh:
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        rng = Random(f"mesh {plan.seed}")
+        self.plan = plan
+        self.folder = folder
+        self.loop = VirtualLoop()
+        self.network = Network(self.loop, Random(rng.random()))
+        self.callers = Callers(self.network, self._report)
+        self.liar = Liar(LIAR_ADDRESS, Random(rng.random()))
+        addresses = [f"http://127.0.0.1:{FIRST_PORT + i}" for i in range(len(plan.names))]
+        self.audits: list[Audit] = []
+        for name, address in zip(plan.names, addresses, strict=True):
+            peers = [other for other in addresses if other != address]
+            gossip = {**plan.sections["gossip"], "peers": peers, "secrets": SECRET_PHASES[0]}
+            sections = {**plan.sections, "gossip": gossip}
+            city = SimulatedCity(
+                name, address, folder, sections, self.loop, self.network, Random(rng.random())
+            )
+            self.audits.append(Audit(city))
+        self.renewed: set[str] = set()  # cities with a new key, which not every peer knows
+        self.backups: dict[str, list[tuple[Path, Ledger]]] = {name: [] for name in plan.names}
+        self.lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._violation: Violated | None = None
+        self._accepted: Counter[bytes] = Counter()  # gossip requests, by their bytes
+        self._digest = sha256()
+        self.network.observers.append(self._observe_gossip)
+
+    @property
+    def cities(self) -> list[SimulatedCity]:
+        return [audit.city for audit in self.audits]
+
+    @property
+    def digest(self) -> str:
+        """Of everything that happened, to the byte: equal for equal seeds."""
+        return self._digest.hexdigest()
+
+    def note(self, what: str, detail: str = "") -> None:
+        line = f"{self.loop.time():9.4f} s  {what} {detail}".rstrip()
+        self.lines.append(line)
+        self._digest.update(line.encode())
+
+    # Time
+
+    def start(self) -> None:
+        for city in self.cities:
+            city.start()
+        self._wait_until_serving()
+
+    def advance(self, seconds: float) -> None:
+        self.loop.run_until(self.loop.time() + seconds, lambda: self._violation is not None)
+        if self._violation is not None:
+            raise self._violation
+        for name, context in self.loop.faults:
+            raise Violated("no unforeseen error", f"{name}: {context}")
+
+    def _wait_until_serving(self) -> None:
+        def all_serve() -> bool:
+            return all(city.is_serving for city in self.cities)
+
+        self.loop.run_until(self.loop.time() + MAX_SECONDS_TO_START, all_serve)
+        self.advance(0.0)
+        for city in self.cities:
+            if not city.is_serving:
+                raise Violated("a city starts on its own database", f"{city.name}: {city.start_faults[-1:]}")
+
+    def close(self) -> None:
+        for audit in self.audits:
+            audit.close()
+        self.loop.close()
+        for city in self.cities:
+            city.dispose()
+
+    # What must hold after every step
+
+    def check(self) -> None:
+        for audit in self.audits:
+            audit.check()
+            if audit.city.is_serving:
+                self._check_quarantines(audit.city)
+                self._check_bounds(audit.city)
+
+    def _check_quarantines(self, city: SimulatedCity) -> None:
+        for name, quarantine in city.app.gossip.intake.quarantines.items():
+            if name != LIAR and name not in self.renewed:
+                seen = f"{city.name} has {name} in quarantine: {quarantine.reason}"
+                raise Violated("no well-behaved city is quarantined", seen)
+
+    def _check_bounds(self, city: SimulatedCity) -> None:
+        cities = city.settings.gossip.most_cities
+        bounds = Counter(quarantines=2 * cities, callers=2 * cities, peers=2 * cities, letters=cities)
+        sizes = city.sizes
+        for table, bound in bounds.items():
+            if sizes[table] > bound:
+                seen = f"{city.name}: {sizes[table]} {table}, at most {bound}"
+                raise Violated("every table is bounded", seen)
+
+    def _report(self, violation: Violated) -> None:
+        self._violation = self._violation or violation
+
+    def _observe_gossip(self, receiver: str, data: bytes, reply: Reply | None) -> None:
+        """Of identical requests at most one may be taken."""
+        self._digest.update(data)
+        if reply is None:
+            return
+        self._digest.update(reply.body)
+        if reply.status in (200, 204):
+            self._accepted[data] += 1
+            if self._accepted[data] > 1:
+                self._report(Violated("a repeated gossip request is refused", f"{receiver} took it again"))
+
+    @contextmanager
+    def watching_logs(self) -> Iterator[None]:
+        """Warnings go into the history; an unforeseen error is a violation."""
+        handler = _LogHandler(self)
+        loggers = [logging.getLogger(name) for name in ("pricemesh", "uvicorn.error")]
+        before = [(logger, logger.level, logger.propagate) for logger in loggers]
+        for logger in loggers:
+            logger.addHandler(handler)
+            logger.setLevel(logging.WARNING)
+            logger.propagate = False
+        try:
+            yield
+        finally:
+            for logger, level, propagate in before:
+                logger.removeHandler(handler)
+                logger.setLevel(level)
+                logger.propagate = propagate
+
+    def log(self, record: logging.LogRecord) -> None:
+        process = PROCESS.get()
+        if process is not None and not process.is_alive:
+            return
+        fault = getattr(record, "fault", "") or getattr(record, "reason", "")
+        self.note(f"  {process.name if process else ''} says:", f"{record.getMessage()} {fault}")
+        if record.exc_info:
+            self._report(Violated("no unforeseen error", f"{record.getMessage()}: {record.exc_info[1]!r}"))
+
+    # The end
+
+    def come_to_rest(self) -> None:
+        """End all faults; then every city serves, they agree on all letters, and a stop loses nothing."""
+        self.note("all faults end")
+        self.network.links.mend()
+        for city in self.cities:
+            city.disk.mend()
+            city.clock_offset = 0.0
+        self.advance(MAX_SECONDS_TO_STOP)  # those that drain end
+        for city in self.cities:
+            if not city.is_running:
+                city.start()
+        self._wait_until_serving()
+        self.check()
+        self._check_prices()
+        self._agree()
+        for city in self.cities:
+            city.stop()
+        self.loop.run_until(
+            self.loop.time() + MAX_SECONDS_TO_STOP, lambda: not any(city.is_running for city in self.cities)
+        )
+        self.advance(0.0)
+        for city in self.cities:
+            if city.is_running:
+                raise Violated("a city that is told to stop ends", city.name)
+
+    def _check_prices(self) -> None:
+        for audit in self.audits:
+            answers = self.callers.price_surely(audit)
+            self.advance(self.callers.patience_seconds)
+            if answers != [200]:
+                raise Violated("a city without faults answers", f"{audit.city.name}: {answers}")
+
+    def _agree(self) -> None:
+        """Cities that are connected and learn nothing new come to have the same letters."""
+        interval = self.plan.sections["gossip"]["interval_seconds"]
+        for audit in self.audits:
+            self.callers.join_surely(audit)
+        difference = ""
+        for _ in range(MAX_TICKS_TO_AGREE):
+            self.advance(1.1 * interval)
+            self.check()
+            difference = self._difference()
+            if not difference:
+                break
+        else:
+            raise Violated("connected cities agree on all letters", difference)
+        for audit in self.audits:
+            audit.check_at_rest()
+
+    def _difference(self) -> str:
+        """Of the letters that cities have; those dropped by an operator or under a new key do not count."""
+        for audit in self.audits:
+            node = audit.city.app.gossip.node
+            for other in self.cities:
+                origin = other.name
+                if origin in node.dropped_origins or origin in self.renewed:
+                    continue
+                own = other.app.gossip.publisher.edition
+                letter = node.letters.get(origin)
+                if letter is None or letter.edition != own:
+                    edition = letter.edition if letter else None
+                    return f"{audit.city.name} has {edition} of {origin}, which is at {own}"
+        return ""
+
+
+class _LogHandler(logging.Handler):
+    def __init__(self, mesh: SimulatedMesh) -> None:
+        super().__init__(logging.WARNING)
+        self._mesh = mesh
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._mesh.log(record)
