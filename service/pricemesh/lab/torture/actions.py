@@ -5,6 +5,7 @@ from random import Random
 from pricemesh.lab.torture.audit import Audit
 from pricemesh.lab.torture.callers import MAX_BATCH
 from pricemesh.lab.torture.ledger import Ledger
+from pricemesh.lab.torture.liar import Target
 from pricemesh.lab.torture.network import http_request
 from pricemesh.lab.torture.plan import Step
 from pricemesh.lab.torture.simulated_mesh import LIAR_ADDRESS, SECRET_PHASES, SimulatedMesh
@@ -202,15 +203,13 @@ class Actions:
 
     # Strangers
 
-    def lie(self, audit: Audit, rng: Random) -> str:
+    def lie(self, audit: Audit, _rng: Random) -> str:
         """A message of the lying peer, signed with the mesh's secret."""
         city, mesh = audit.city, self._mesh
         if not city.is_serving:
             return "(is down)"
-        source = rng.choice([each for each in mesh.cities if each.is_serving])
-        letters = source.app.gossip.node.letters
         size = city.app.pricing.learner.layout.size
-        body, lie = mesh.liar.message(city.settings.fingerprint, size, letters)
+        body, lie = mesh.liar.message(Target(city.settings.fingerprint, size, city.app.gossip.node.letters))
         headers = mesh.liar.headers(city.settings.gossip.secrets, body, city.clock())
         host = city.address.removeprefix("http://")
         data = http_request("POST", "/gossip", body, {"host": host, **headers})

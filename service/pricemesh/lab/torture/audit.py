@@ -14,7 +14,8 @@ from pricemesh.lab.torture.simulated_city import SimulatedCity
 
 TOLERANCE = 1e-9
 _DECISIONS = (
-    "SELECT number, id, subject, arm, price, limited_by, vectors FROM decisions WHERE number > ? ORDER BY number"
+    "SELECT number, id, subject, arm, price, limited_by, vectors "
+    "FROM decisions WHERE number > ? ORDER BY number"
 )
 _FEEDBACK = (
     "SELECT number, decision, reward, by_default, version FROM feedback WHERE number > ? ORDER BY number"
@@ -110,7 +111,9 @@ class Audit:
         for query, before in ((_DECISIONS, self._decisions), (_FEEDBACK, self._feedback)):
             stored = self._connection.execute(query, (0,)).fetchall()[: len(before)]
             if stored != [tuple(row) for row in before]:
-                raise Violated("committed rows stay as they are", f"{self.city.name}: {_difference(before, stored)}")
+                raise Violated(
+                    "committed rows stay as they are", f"{self.city.name}: {_difference(before, stored)}"
+                )
 
     def _add_decision(self, row: DecisionRow) -> None:
         if row.id in self._by_id:
@@ -174,7 +177,9 @@ class Audit:
         if live.version > self._version:
             raise Violated(invariant, f"{self.city.name} has learned more than was committed")
         if live.lesson_counts.sum() != live.version:
-            seen = f"{self.city.name} has learned {live.lesson_counts.sum():g} lessons at version {live.version}"
+            seen = (
+                f"{self.city.name} has learned {live.lesson_counts.sum():g} lessons at version {live.version}"
+            )
             raise Violated("feedback is learned once", seen)
         if self._replica is None or live.version != self._version:
             return

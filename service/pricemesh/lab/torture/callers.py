@@ -110,7 +110,9 @@ class Callers:
             if reply is None or reply.status == 503:
                 return
             body = json.loads(reply.body)
-            outcomes = body["outcomes"] if count and reply.status == 200 else [body | {"status": reply.status}]
+            outcomes = (
+                body["outcomes"] if count and reply.status == 200 else [body | {"status": reply.status}]
+            )
             for item, outcome in zip(items, outcomes, strict=True):
                 self._learn_outcome(audit, item, outcome)
                 is_frozen = freeze.changes == changes and item["decision_id"] in first_time
@@ -200,9 +202,7 @@ class Callers:
         """A list that will have the status of the answer."""
         statuses: list[int] = []
         item = self._price_item(audit, Random(audit.city.name), again=False)
-        self.send(
-            audit, "POST", "/price", item, lambda reply: statuses.append(reply.status if reply else 0)
-        )
+        self.send(audit, "POST", "/price", item, lambda reply: statuses.append(reply.status if reply else 0))
         return statuses
 
     def read(self, audit: Audit, rng: Random) -> str:

@@ -60,4 +60,6 @@ class Ledger:
         if status == 404 and id_ in self.decisions:
             raise Violated("what was acknowledged is in the rows", f"decision {id_} is unknown (404)")
         if status == 409 and self.rewards.get(id_, {reward}) == {reward}:
-            raise Violated("no conflict without a cause", f"{id_}: no other reward than {reward} was ever sent")
+            raise Violated(
+                "no conflict without a cause", f"{id_}: no other reward than {reward} was ever sent"
+            )

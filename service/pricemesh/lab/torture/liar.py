@@ -1,7 +1,8 @@
 """A peer that holds the mesh's secret and lies: forged, damaged, repeated and absurd letters and messages."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,14 @@ from pricemesh.gossip.signing import HEADER, Keyring
 NAME = "mallory"
 
 
+class Target(NamedTuple):
+    """What a liar knows of the city that it writes to."""
+
+    fingerprint: bytes
+    summary_size: int  # numbers
+    letters: Mapping[str, Letter]  # of honest cities, as the target or another city has them
+
+
 class Liar:
     def __init__(self, address: str, rng: Random) -> None:
         self.address = address
@@ -20,18 +29,16 @@ class Liar:
         self._seal = Seal(rng.randbytes(32))
         self._version = 0
 
-    def message(
-        self, fingerprint: bytes, numbers: int, letters: Mapping[str, Letter]
-    ) -> tuple[bytes, str]:
-        """The bytes of a message to a city, and what the lie is. `numbers` is the size of a summary,
-        `letters` are those of the honest cities."""
-        lies = [self._absurd_numbers, self._junk, self._honest_zeroes]
-        if letters:
+    def message(self, target: Target) -> tuple[bytes, str]:
+        """The bytes of a message, and what the lie is."""
+        lies: list[Callable[[Target], list[bytes]]] = [self._absurd_numbers, self._junk, self._no_lessons]
+        if target.letters:
             lies += [self._foreign_name, self._broken_seal, self._relayed]
         lie = self._rng.choice(lies)
-        wires = lie(fingerprint, numbers, letters)
-        state = state_of(fingerprint, {NAME: (1, self._version)})
-        message = Message(NAME, fingerprint, {NAME: (1, self._version)}, tuple(wires), state=state)
+        wires = lie(target)
+        digest = {NAME: (1, self._version)}
+        state = state_of(target.fingerprint, digest)
+        message = Message(NAME, target.fingerprint, digest, tuple(wires), state=state)
         return message.to_bytes(), lie.__name__.strip("_")
 
     def headers(self, secrets: tuple[str, ...], body: bytes, now: float) -> dict[str, str]:
@@ -40,31 +47,32 @@ class Liar:
 
     # Lies: the letters of a message
 
-    def _letter(self, origin: str, version: int, fingerprint: bytes, numbers: np.ndarray) -> bytes:
-        return self._seal.close(Summary.of(origin, 1, version, fingerprint, numbers)).wire
+    def _letter(self, origin: str, version: int, target: Target, numbers: np.ndarray) -> bytes:
+        return self._seal.close(Summary.of(origin, 1, version, target.fingerprint, numbers)).wire
 
-    def _absurd_numbers(self, fingerprint: bytes, numbers: int, _letters: Mapping[str, Letter]) -> list[bytes]:
+    def _absurd_numbers(self, target: Target) -> list[bytes]:
         self._version += 1
-        values = np.full(numbers, self._rng.choice((1e300, -5.0, 7.5, float("nan"))))
-        return [self._letter(NAME, self._version, fingerprint, values)]
+        values = np.full(target.summary_size, self._rng.choice((1e300, -5.0, 7.5, float("nan"))))
+        return [self._letter(NAME, self._version, target, values)]
 
-    def _honest_zeroes(self, fingerprint: bytes, numbers: int, _letters: Mapping[str, Letter]) -> list[bytes]:
-        return [self._letter(NAME, 0, fingerprint, np.zeros(numbers))]
+    def _no_lessons(self, target: Target) -> list[bytes]:
+        """An honest letter of a city that has learned nothing."""
+        return [self._letter(NAME, 0, target, np.zeros(target.summary_size))]
 
-    def _junk(self, _fingerprint: bytes, _numbers: int, _letters: Mapping[str, Letter]) -> list[bytes]:
+    def _junk(self, _target: Target) -> list[bytes]:
         return [self._rng.randbytes(self._rng.randrange(300)) for _ in range(12)]
 
-    def _foreign_name(self, fingerprint: bytes, numbers: int, letters: Mapping[str, Letter]) -> list[bytes]:
+    def _foreign_name(self, target: Target) -> list[bytes]:
         """Another city's letter under a key of the liar's own."""
-        origin = self._rng.choice(sorted(letters))
-        version = letters[origin].summary.version + 5
-        return [self._letter(origin, version, fingerprint, np.zeros(numbers))]
+        origin = self._rng.choice(sorted(target.letters))
+        version = target.letters[origin].summary.version + 5
+        return [self._letter(origin, version, target, np.zeros(target.summary_size))]
 
-    def _broken_seal(self, _fingerprint: bytes, _numbers: int, letters: Mapping[str, Letter]) -> list[bytes]:
-        wire = bytearray(letters[self._rng.choice(sorted(letters))].wire)
+    def _broken_seal(self, target: Target) -> list[bytes]:
+        wire = bytearray(target.letters[self._rng.choice(sorted(target.letters))].wire)
         wire[self._rng.randrange(42, len(wire))] ^= 1 << self._rng.randrange(8)
         return [bytes(wire)]
 
-    def _relayed(self, _fingerprint: bytes, _numbers: int, letters: Mapping[str, Letter]) -> list[bytes]:
-        """True letters, perhaps older than those that the receiver has."""
-        return [letters[origin].wire for origin in sorted(letters)]
+    def _relayed(self, target: Target) -> list[bytes]:
+        """True letters, perhaps older than those that the target has."""
+        return [target.letters[origin].wire for origin in sorted(target.letters)]

@@ -9,8 +9,11 @@ from random import Random
 from typing import Any, NamedTuple
 
 NAMES = ("lisbon", "porto", "faro", "braga", "evora", "aveiro", "sines")
-SHARED = ({"name": "rain", "min": 0.0, "max": 1.0}, {"name": "event", "min": -1.0, "max": 1.0})
-LOCAL = ({"name": "strike", "min": 0.0, "max": 1.0},)
+SHARED: tuple[dict[str, Any], ...] = (
+    {"name": "rain", "min": 0.0, "max": 1.0},
+    {"name": "event", "min": -1.0, "max": 1.0},
+)
+LOCAL: tuple[dict[str, Any], ...] = ({"name": "strike", "min": 0.0, "max": 1.0},)
 PRICES = (8.0, 9.0, 10.0, 11.0, 12.0)
 MAX_STEP = 1.0
 
@@ -98,7 +101,7 @@ def make_plan(seed: int, step_count: int) -> Plan:
 
 def _sections(rng: Random) -> dict[str, Any]:
     """The configuration that all cities share."""
-    feedback: dict[str, Any] = {"window_seconds": rng.choice((5.0, 20.0, 3600.0)), "largest_reward": 100.0}
+    feedback: dict[str, Any] = {"window_seconds": rng.choice((10.0, 40.0, 3600.0)), "largest_reward": 100.0}
     if rng.random() < 0.6:
         feedback["default_reward"] = 0.0
     guardrails: dict[str, float] = {"floor": 8.5} if rng.random() < 0.5 else {}

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -125,7 +126,9 @@ class SimulatedCity:
     async def _live(self, process: Process | None) -> None:
         assert process is not None
         try:
-            await self.app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, self._tell, self._hear)
+            await self.app(
+                {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, self._tell, self._hear
+            )
         except Exception as fault:  # a start that fails is logged by the process and ends it
             self.start_faults.append(f"{self.name}: {type(fault).__name__}: {fault}")
         self._is_listening = False
@@ -152,7 +155,7 @@ class SimulatedCity:
         assert self._process is not None
         self._process.kill()
         self._is_listening = False
-        self._next_files(lambda target, source=self.files: copy_files(source, target))
+        self._next_files(partial(copy_files, self.files))
 
     def stop(self) -> None:
         """SIGTERM: drain, answer what was received, commit, save a snapshot, end."""
@@ -189,7 +192,7 @@ class SimulatedCity:
         """Go on from an older copy; the city is stopped."""
         assert not self.is_running
         self.lineage += 1
-        self._next_files(lambda target: copy_files(backup, target))
+        self._next_files(partial(copy_files, backup))
 
     def set_up_anew(self) -> None:
         """With an empty database: it gets a new key."""

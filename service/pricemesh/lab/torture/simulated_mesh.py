@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -84,12 +84,14 @@ class SimulatedMesh:
         for name, context in self.loop.faults:
             raise Violated("no unforeseen error", f"{name}: {context}")
 
-    def _wait_until_serving(self) -> None:
-        def all_serve() -> bool:
-            return all(city.is_serving for city in self.cities)
-
-        self.loop.run_until(self.loop.time() + MAX_SECONDS_TO_START, all_serve)
+    def _wait(self, max_seconds: float, is_done: Callable[[], bool]) -> None:
+        """Until it is done, or so long."""
+        deadline = self.loop.time() + max_seconds
+        self.loop.run_until(deadline, lambda: self._violation is not None or is_done())
         self.advance(0.0)
+
+    def _wait_until_serving(self) -> None:
+        self._wait(MAX_SECONDS_TO_START, lambda: all(city.is_serving for city in self.cities))
         for city in self.cities:
             if not city.is_serving:
                 raise Violated("a city starts on its own database", f"{city.name}: {city.start_faults[-1:]}")
@@ -175,7 +177,9 @@ class SimulatedMesh:
         for city in self.cities:
             city.disk.mend()
             city.clock_offset = 0.0
-        self.advance(MAX_SECONDS_TO_STOP)  # those that drain end
+        self._wait(
+            MAX_SECONDS_TO_STOP, lambda: all(city.is_serving or not city.is_running for city in self.cities)
+        )
         for city in self.cities:
             if not city.is_running:
                 city.start()
@@ -185,20 +189,17 @@ class SimulatedMesh:
         self._agree()
         for city in self.cities:
             city.stop()
-        self.loop.run_until(
-            self.loop.time() + MAX_SECONDS_TO_STOP, lambda: not any(city.is_running for city in self.cities)
-        )
-        self.advance(0.0)
+        self._wait(MAX_SECONDS_TO_STOP, lambda: not any(city.is_running for city in self.cities))
         for city in self.cities:
             if city.is_running:
                 raise Violated("a city that is told to stop ends", city.name)
 
     def _check_prices(self) -> None:
-        for audit in self.audits:
-            answers = self.callers.price_surely(audit)
-            self.advance(self.callers.patience_seconds)
-            if answers != [200]:
-                raise Violated("a city without faults answers", f"{audit.city.name}: {answers}")
+        answers = {audit.city.name: self.callers.price_surely(audit) for audit in self.audits}
+        self._wait(2 * self.callers.patience_seconds, lambda: all(answers.values()))
+        for name, statuses in answers.items():
+            if statuses != [200]:
+                raise Violated("a city without faults answers", f"{name}: {statuses}")
 
     def _agree(self) -> None:
         """Cities that are connected and learn nothing new come to have the same letters."""

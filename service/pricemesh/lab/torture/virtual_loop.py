@@ -37,10 +37,11 @@ class Deadlock(Exception):
     """What is waited for can never happen, or the callbacks of one moment never end."""
 
 
-class VirtualLoop(asyncio.AbstractEventLoop):
+class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
+        super().__init__()
         self._now = 0.0
-        self._ready: deque[tuple[Process | None, asyncio.Handle]] = deque()
+        self._due: deque[tuple[Process | None, asyncio.Handle]] = deque()
         self._timers: list[tuple[float, int, Process | None, asyncio.TimerHandle]] = []
         self._timer_count = 0
         self._processes: list[Process] = []
@@ -68,7 +69,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                     return False
                 when, _, process, handle = heapq.heappop(self._timers)
                 self._now = max(self._now + TICK_SECONDS, when)
-                self._ready.append((process, handle))
+                self._due.append((process, handle))
         finally:
             asyncio._set_running_loop(None)
 
@@ -76,9 +77,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         for _ in range(MAX_CALLBACKS_AT_ONCE):
             if is_done():
                 return True
-            if not self._ready:
+            if not self._due:
                 return False
-            process, handle = self._ready.popleft()
+            process, handle = self._due.popleft()
             if not handle.cancelled() and (process is None or process.is_alive):
                 handle._run()
         raise Deadlock(f"more than {MAX_CALLBACKS_AT_ONCE} callbacks at {self._now}: a loop without end")
@@ -95,8 +96,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                     with suppress(Exception):  # a coroutine that awaits while it is closed
                         process.context.copy().run(coroutine.close)
             process.tasks.clear()
-        self._ready.clear()
+        self._due.clear()
         self._timers.clear()
+        super().close()
 
     # What tasks and futures call
 
@@ -104,7 +106,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append((PROCESS.get() if context is None else context.get(PROCESS), handle))
+        self._due.append((PROCESS.get() if context is None else context.get(PROCESS), handle))
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there are no threads
@@ -123,13 +125,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         return self.call_at(self._now + max(0.0, delay), callback, *args, context=context)
 
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
-
-    def create_task(  # type: ignore[override]
-        self, coro: Any, *, name: str | None = None, context: Context | None = None
+    def create_task(
+        self, coro: Any, *, name: object = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
+        task: asyncio.Task[Any] = asyncio.Task(
+            coro, loop=self, name=None if name is None else str(name), context=context
+        )
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is not None:
             process.tasks.append(task)
@@ -140,17 +141,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if process is None or process.is_alive:
             self.faults.append((process.name if process else "", context))
 
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self.call_exception_handler(context)
-
     def get_debug(self) -> bool:
         return False
 
-    def is_running(self) -> bool:
-        return True
-
-    def is_closed(self) -> bool:
-        return False
-
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
-
