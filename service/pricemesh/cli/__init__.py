@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from pricemesh.cli import bench, city, demo, drive, keys, paper, simulate
+from pricemesh.cli import bench, city, demo, drive, keys, paper, simulate, torture
 from pricemesh.cli.terminal import notes
 from pricemesh.errors import PricemeshError
 from pricemesh.version import __version__
@@ -31,6 +31,7 @@ app.command(epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command(epilog=drive.EXAMPLES)(drive.drive)
 app.command(epilog=paper.EXAMPLES)(paper.paper)
 app.command(epilog=bench.EXAMPLES)(bench.bench)
+app.command(epilog=torture.EXAMPLES)(torture.torture)
 app.command(epilog=city.CONFIG_EXAMPLES)(city.config)
 app.command(epilog=city.MIGRATE_EXAMPLES)(city.migrate)
 app.command(epilog=city.LEAVE_EXAMPLES)(city.leave)

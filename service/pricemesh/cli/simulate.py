@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pricemesh.cli.terminal import check_writable, notes, output, results, round_progress
+from pricemesh.cli.terminal import check_writable, notes, output, progress_bar, results
 from pricemesh.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _play(
     outcomes = []
     with ExitStack() as stack:
         writer = RowWriter(stack.enter_context(output(csv))) if csv else None
-        progress = stack.enter_context(round_progress())
+        progress = stack.enter_context(progress_bar("rounds"))
         for entry in entries:
             task = progress.add_task(escape(entry.label), total=rounds)
             outcomes.append(

@@ -24,11 +24,12 @@ def results(*, stderr: bool) -> Console:
     return console if console.is_terminal else Console(stderr=stderr, width=200)
 
 
-def round_progress() -> Progress:
+def progress_bar(unit: str) -> Progress:
+    """On a terminal only; it is gone when the work is done."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed}/{task.total} rounds"),
+        TextColumn("{task.completed}/{task.total} " + unit),
         TimeRemainingColumn(),
         console=notes,
         transient=True,

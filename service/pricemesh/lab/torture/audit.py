@@ -202,6 +202,11 @@ class Audit:
                 seen = f"{self.city.name} has lost the letter {order[:2]} of {origin}"
                 raise Violated("committed rows stay as they are", seen)
 
+        for origin, control in self.ledger.dropped.items():
+            if control.is_certain and control.value and origin in node.letters:
+                seen = f"{self.city.name} has dropped {origin}, and has {node.letters[origin].edition} of it"
+                raise Violated("a dropped city is not heard", seen)
+
     def forget_letters(self, origin: str) -> None:
         """An operator's act is under way: its letter may go, or come back."""
         self._letter_orders.pop(origin, None)

@@ -198,11 +198,21 @@ class Callers:
     def join_surely(self, audit: Audit) -> None:
         self.send(audit, "DELETE", "/admin/leave", None)
 
-    def price_surely(self, audit: Audit) -> list[int]:
-        """A list that will have the status of the answer."""
+    def sell_surely(self, audit: Audit) -> list[int]:
+        """A list that will have the status of a price's answer, and then of its feedback's."""
         statuses: list[int] = []
         item = self._price_item(audit, Random(audit.city.name), again=False)
-        self.send(audit, "POST", "/price", item, lambda reply: statuses.append(reply.status if reply else 0))
+
+        def give_feedback(reply: Reply | None) -> None:
+            statuses.append(reply.status if reply else 0)
+            if reply is not None and reply.status == 200:
+                feedback = {"decision_id": json.loads(reply.body)["decision_id"], "reward": 1.0}
+                self.send(audit, "POST", "/feedback", feedback, count)
+
+        def count(reply: Reply | None) -> None:
+            statuses.append(reply.status if reply else 0)
+
+        self.send(audit, "POST", "/price", item, give_feedback)
         return statuses
 
     def read(self, audit: Audit, rng: Random) -> str:

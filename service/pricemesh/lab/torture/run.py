@@ -3,21 +3,25 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pricemesh.lab.torture.actions import Actions
+from pricemesh.lab.torture.defects import DEFECTS, planted
 from pricemesh.lab.torture.ledger import Violated
 from pricemesh.lab.torture.plan import Plan, Step, make_plan
 from pricemesh.lab.torture.simulated_mesh import SimulatedMesh
 from pricemesh.lab.torture.virtual_loop import Deadlock
 
 MAX_SHORTENING_RUNS = 120
+SEEDS_AHEAD = 4  # submitted for each worker
 MEMORY_FOLDER = Path("/dev/shm")
 
 
@@ -70,9 +74,9 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def shorten(seed: int, step_count: int, violation: Violation) -> Violation:
+def shorten(violation: Violation, step_count: int) -> Violation:
     """Leave out steps, large groups first, as long as the same invariant is violated."""
-    plan = make_plan(seed, step_count)
+    plan = make_plan(violation.seed, step_count)
     steps = list(plan.steps)
     shortest, runs = violation, 0
     size = len(steps) // 2
@@ -90,19 +94,61 @@ def shorten(seed: int, step_count: int, violation: Violation) -> Violation:
     return shortest
 
 
+class Report(NamedTuple):
+    seeds: int
+    steps: int
+    seconds: float
+    violations: list[Violation]
+
+    def as_json(self) -> dict[str, Any]:
+        violations = [
+            {"seed": each.seed, "invariant": each.invariant, "seen": each.seen} for each in self.violations
+        ]
+        return {**self._asdict(), "violations": violations}
+
+
 def run_many(
     seeds: Sequence[int], step_count: int, workers: int, progress: Callable[[Outcome], None]
-) -> list[Outcome]:
-    job = partial(run_seed, step_count=step_count)
-    outcomes = []
+) -> Report:
+    """All seeds, on so many processes."""
+    started = time.perf_counter()
+    violations = []
+    for outcome in _outcomes(partial(run_seed, step_count=step_count), seeds, workers):
+        progress(outcome)
+        if outcome.violation is not None:
+            violations.append(outcome.violation)
+    return Report(len(seeds), step_count, time.perf_counter() - started, violations)
+
+
+def _outcomes(
+    job: Callable[[int], Outcome], seeds: Sequence[int], workers: int
+) -> Generator[Outcome, None, None]:
     if workers == 1:
-        results: Iterator[Outcome] = map(job, seeds)
-        for outcome in results:
-            progress(outcome)
-            outcomes.append(outcome)
-        return outcomes
+        yield from map(job, seeds)
+        return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for outcome in pool.map(job, seeds, chunksize=4):
-            progress(outcome)
-            outcomes.append(outcome)
-    return outcomes
+        waiting: deque[Future[Outcome]] = deque()
+        try:
+            for seed in seeds:
+                waiting.append(pool.submit(job, seed))
+                if len(waiting) >= SEEDS_AHEAD * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:  # also when the caller has seen enough
+            pool.shutdown(cancel_futures=True)
+
+
+def find_defect(name: str, seeds: Sequence[int], step_count: int, workers: int) -> Violation | None:
+    """The first seed that finds this planted defect."""
+    outcomes = _outcomes(partial(run_with_defect, name=name, step_count=step_count), seeds, workers)
+    for outcome in outcomes:
+        if outcome.violation is not None:
+            outcomes.close()
+            return outcome.violation
+    return None
+
+
+def run_with_defect(seed: int, name: str, step_count: int) -> Outcome:
+    with planted(DEFECTS[name]):
+        return run_seed(seed, step_count)

@@ -185,7 +185,7 @@ class SimulatedMesh:
                 city.start()
         self._wait_until_serving()
         self.check()
-        self._check_prices()
+        self._check_sales()
         self._agree()
         for city in self.cities:
             city.stop()
@@ -194,12 +194,14 @@ class SimulatedMesh:
             if city.is_running:
                 raise Violated("a city that is told to stop ends", city.name)
 
-    def _check_prices(self) -> None:
-        answers = {audit.city.name: self.callers.price_surely(audit) for audit in self.audits}
-        self._wait(2 * self.callers.patience_seconds, lambda: all(answers.values()))
-        for name, statuses in answers.items():
-            if statuses != [200]:
-                raise Violated("a city without faults answers", f"{name}: {statuses}")
+    def _check_sales(self) -> None:
+        statuses = {audit.city.name: self.callers.sell_surely(audit) for audit in self.audits}
+        self._wait(
+            2 * self.callers.patience_seconds, lambda: all(len(each) > 1 for each in statuses.values())
+        )
+        for name, answers in statuses.items():
+            if answers != [200, 200]:
+                raise Violated("a city without faults answers", f"{name}: /price and /feedback {answers}")
 
     def _agree(self) -> None:
         """Cities that are connected and learn nothing new come to have the same letters."""

@@ -1,0 +1,245 @@
+"""Planted defects, to measure the simulation itself: each must be found within a bounded number of seeds.
+
+A defect replaces functions of the service for the length of a `with` block. Nothing outside the simulation
+imports this file.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from sqlalchemy import text
+
+from pricemesh.city.controls import Controls
+from pricemesh.city.deciding import Decider
+from pricemesh.city.live_learner import LiveLearner
+from pricemesh.city.loop import NOTHING_RECALLED, CityLoop
+from pricemesh.city.pricing import Pricing
+from pricemesh.core.ucb import choose
+from pricemesh.gossip import node as node_module
+from pricemesh.gossip.intake import Intake
+from pricemesh.gossip.letter import Letter
+from pricemesh.gossip.node import Node
+from pricemesh.gossip.signing import Keyring
+from pricemesh.store import writes
+from pricemesh.store.commands import DropOrigin, SaveDecisions
+from pricemesh.store.database import CommitResult, Database
+
+Original = Callable[..., Any]
+
+
+class Patch(NamedTuple):
+    """`replacement` takes what it replaces as its first argument."""
+
+    owner: Any
+    name: str
+    replacement: Callable[..., Any]
+
+
+class Defect(NamedTuple):
+    description: str
+    patches: tuple[Patch, ...]
+
+
+@contextmanager
+def planted(defect: Defect) -> Iterator[None]:
+    with ExitStack() as stack:
+        for patch in defect.patches:
+            stack.enter_context(_patched(patch))
+        yield
+
+
+@contextmanager
+def _patched(patch: Patch) -> Iterator[None]:
+    original = vars(patch.owner)[patch.name]
+    function = original.fget if isinstance(original, property) else original
+
+    def replacement(*arguments: Any, **options: Any) -> Any:
+        return patch.replacement(function, *arguments, **options)
+
+    setattr(patch.owner, patch.name, property(replacement) if isinstance(original, property) else replacement)
+    try:
+        yield
+    finally:
+        setattr(patch.owner, patch.name, original)
+
+
+# Commits and answers
+
+
+def _only_prices(commands: list[Any]) -> CommitResult | None:
+    """The result that a commit of prices would have."""
+    if not all(isinstance(command, SaveDecisions) for command in commands):
+        return None
+    rows = [row for command in commands for row in command.rows]
+    return CommitResult([command.rows for command in commands], [], rows)
+
+
+async def _answer_before_commit(original: Original, loop: Any, commands: list[Any]) -> Any:
+    result = _only_prices(commands)
+    if result is None:
+        return await original(loop, commands)
+    loop._late_commit = loop._worker.run(loop._database.write, commands)
+    loop._late_commit.add_done_callback(lambda future: future.exception())
+    loop.waiting_rows -= sum(command.size for command in commands)
+    return result
+
+
+def _answer_undecided(original: Original, pricing: Any, quote: Any, ticket: Any) -> None:
+    if not pricing.draining:
+        original(pricing, quote, ticket)
+        return
+    (save,) = pricing.decider.decide_all([quote], NOTHING_RECALLED)
+    ticket.settle(save.rows)
+
+
+def _answer_with_new_row(original: Original, backend: Any, connection: Any, prices: Any, results: Any) -> Any:
+    rows = original(backend, connection, prices, results)
+    for i, command in prices:
+        results[i] = command.rows
+    return rows
+
+
+def _delete_pending(original: Original, backend: Any, connection: Any, command: Any, version: int) -> Any:
+    connection.execute(
+        text(
+            "DELETE FROM feedback WHERE decision IN (SELECT number FROM decisions WHERE made_at < :closed "
+            "AND number > (SELECT settled_through FROM city))"
+        ),
+        {"closed": command.decided_before},
+    )
+    return original(backend, connection, command, version)
+
+
+# Versions and lessons
+
+
+def _count_one_less(original: Original, database: Any, version: int) -> Any:
+    yield from original(database, version)
+    database._version = max(0, database._version - 1)
+
+
+def _recover_twice(original: Original, database: Any, connection: Any) -> None:
+    before = len(database._unlearned)
+    original(database, connection)
+    database._unlearned += database._unlearned[before:]
+
+
+def _recover_nothing(_original: Original, _database: Any, _connection: Any) -> None:
+    """The lessons of a commit whose answer was lost stay unlearned."""
+
+
+def _snapshot_one_ahead(original: Original, live: Any) -> Any:
+    snapshot = original(live)
+    return type(snapshot)(snapshot.version + 1, snapshot.tallies, snapshot.payload)
+
+
+# Letters
+
+
+def _check_against_nothing(original: Original, node: Any, wires: Any) -> Any:
+    letters, node.letters = node.letters, {}
+    try:
+        return original(node, wires)
+    finally:
+        node.letters = letters
+
+
+def _last_wins(_original: Original, stored: Any, incoming: Any) -> Any:
+    return {**stored, **{item.origin: item for item in incoming}}
+
+
+def _order_without_epoch(original: Original, letter: Any) -> Any:
+    _, *rest = original(letter)
+    return (0, *rest)
+
+
+def _blame_the_bringer(original: Original, intake: Any, refusal: Any, sender: str) -> Any:
+    return original(intake, refusal._replace(is_sealed=False), sender)
+
+
+def _forget_nonces(original: Original, keyring: Any, *arguments: Any) -> Any:
+    result = original(keyring, *arguments)
+    keyring._nonces.clear()
+    return result
+
+
+# Operators and guardrails
+
+
+def _load_without(name: str) -> Callable[..., Any]:
+    def load(original: Original, controls: Any, stored: Any) -> None:
+        original(controls, {key: value for key, value in stored.items() if key != name})
+
+    return load
+
+
+def _forget_drops(original: Original, connection: Any, command: Any) -> None:
+    if not isinstance(command, DropOrigin):
+        original(connection, command)
+
+
+def _choose_freely(original: Original, decider: Any, score: Any, names: Any, *more: Any) -> Any:
+    arms, rules = original(decider, score, names, *more)
+    return (arms, rules) if len(names) == 1 else (choose(score, None).tolist(), rules)
+
+
+def _keep_uncommitted_prices(_original: Original, _decider: Any, _waiting: Any) -> None:
+    """A price that was not committed stays the subject's last price."""
+
+
+DEFECTS: dict[str, Defect] = {
+    "answer-before-commit": Defect(
+        "prices are answered before their commit", (Patch(CityLoop, "_commit", _answer_before_commit),)
+    ),
+    "last-group-dropped": Defect(
+        "what comes during a drain is answered and not committed",
+        (Patch(Pricing, "quote", _answer_undecided),),
+    ),
+    "no-deduplication": Defect(
+        "a repeated decision_id is answered with a new decision",
+        (Patch(writes, "_save_decisions", _answer_with_new_row),),
+    ),
+    "pending-feedback-lost": Defect(
+        "a window that closes deletes the feedback it has", (Patch(writes, "_close_window", _delete_pending),)
+    ),
+    "version-reused": Defect(
+        "after a restart the last version is used again", (Patch(Database, "lessons", _count_one_less),)
+    ),
+    "learned-twice": Defect(
+        "a commit whose answer was lost is learned twice", (Patch(Database, "_recover", _recover_twice),)
+    ),
+    "never-recovered": Defect(
+        "a commit whose answer was lost is never learned", (Patch(Database, "_recover", _recover_nothing),)
+    ),
+    "snapshot-ahead": Defect(
+        "a snapshot claims a lesson that it lacks", (Patch(LiveLearner, "snapshot", _snapshot_one_ahead),)
+    ),
+    "older-letter": Defect(
+        "an older letter replaces a newer one",
+        (Patch(Node, "check_letters", _check_against_nothing), Patch(node_module, "merge", _last_wins)),
+    ),
+    "epoch-ignored": Defect(
+        "letters are ordered without their epoch", (Patch(Letter, "order", _order_without_epoch),)
+    ),
+    "bringer-blamed": Defect(
+        "a refused letter is blamed on its bringer", (Patch(Intake, "_quarantine", _blame_the_bringer),)
+    ),
+    "nonce-unchecked": Defect(
+        "nonces of gossip requests are forgotten", (Patch(Keyring, "verify", _forget_nonces),)
+    ),
+    "pin-forgotten": Defect("a restart forgets a pin", (Patch(Controls, "load", _load_without("pin")),)),
+    "freeze-forgotten": Defect(
+        "a restart forgets a freeze", (Patch(Controls, "load", _load_without("freeze")),)
+    ),
+    "drop-forgotten": Defect(
+        "a dropped city is not stored as such", (Patch(writes, "_save_other", _forget_drops),)
+    ),
+    "guardrails-in-batches": Defect(
+        "batches are priced without guardrails", (Patch(Decider, "_choose", _choose_freely),)
+    ),
+    "uncommitted-step": Defect(
+        "a step is measured from a price that was not committed",
+        (Patch(Decider, "forget", _keep_uncommitted_prices),),
+    ),
+}

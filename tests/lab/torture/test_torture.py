@@ -1,0 +1,86 @@
+"""Simulated meshes keep every promise, repeat to the byte, and find the defects that are planted in them."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pricemesh.lab.torture.defects import DEFECTS
+from pricemesh.lab.torture.plan import ACTIONS, make_plan
+from pricemesh.lab.torture.run import find_defect, run_seed, run_with_defect, shorten
+
+SEEDS, STEPS, GROUPS = 200, 120, 8
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_no_seed_violates_an_invariant(group: int) -> None:
+    for seed in range(group, SEEDS, GROUPS):
+        assert run_seed(seed, STEPS).violation is None
+
+
+def test_a_seed_repeats_its_run_to_the_byte_in_any_process() -> None:
+    script = "from pricemesh.lab.torture.run import run_seed; print(run_seed(11, 150).digest)"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert digests == {f"{run_seed(11, 150).digest}\n"}
+    assert run_seed(12, 150).digest not in digests
+
+
+def test_plans_draw_every_action() -> None:
+    drawn = {step.action for seed in range(30) for step in make_plan(seed, 300).steps}
+    assert drawn == set(ACTIONS)
+
+
+def test_fewer_steps_leave_the_others_as_they_are() -> None:
+    plan, longer = make_plan(3, 50), make_plan(3, 50)
+    assert plan == longer
+
+
+QUICKLY_FOUND = ("answer-before-commit", "no-deduplication", "version-reused", "learned-twice")
+
+
+@pytest.mark.parametrize("name", QUICKLY_FOUND)
+def test_a_planted_defect_is_found_within_twenty_seeds(name: str) -> None:
+    assert find_defect(name, range(20), STEPS, workers=1) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEFECTS)
+def test_every_planted_defect_is_found_within_a_thousand_seeds(name: str) -> None:
+    assert find_defect(name, range(1000), 300, workers=1) is not None
+
+
+def test_a_history_is_shortened_to_steps_that_still_fail() -> None:
+    name = "answer-before-commit"
+    violation = next(
+        outcome.violation
+        for outcome in (run_with_defect(seed, name, STEPS) for seed in range(20))
+        if outcome.violation is not None
+    )
+    from pricemesh.lab.torture.defects import planted
+
+    with planted(DEFECTS[name]):
+        shortest = shorten(violation, STEPS)
+    assert shortest.invariant == violation.invariant
+    assert 0 < len(shortest.history) < len(violation.history)
+
+
+def test_the_command_writes_its_result_as_json() -> None:
+    command = [sys.executable, "-m", "pricemesh", "torture", "--seeds", "2", "--steps", "30"]
+    run = subprocess.run(
+        [*command, "--workers", "1", "--json", "-"], capture_output=True, text=True, check=True, timeout=120
+    )
+    result = json.loads(run.stdout)
+    assert (result["seeds"], result["steps"], result["violations"]) == (2, 30, [])
+    assert result["seconds"] > 0
