@@ -71,9 +71,8 @@ def _run(seeds: range, steps: int, workers: int, json_: str | None) -> None:
         notes.print(f"shortening the history of seed {violation.seed} …", highlight=False)
         _print_violation(shorten(violation, steps))
     for violation in report.violations[len(shown) :]:
-        notes.print(
-            f"seed {violation.seed}: {escape(violation.invariant)}: {escape(violation.seen)}", soft_wrap=True
-        )
+        line = f"seed {violation.seed}: {violation.invariant}: {violation.seen}"
+        notes.print(line, highlight=False, markup=False, soft_wrap=True)
     _write(json_, report.as_json())
     results(stderr=json_ == "-").print(_summary(report), highlight=False)
     if report.violations:

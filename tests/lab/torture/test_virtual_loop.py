@@ -1,6 +1,7 @@
 """Virtual time, and processes that die without unwinding."""
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
@@ -8,8 +9,10 @@ from pricemesh.lab.torture.virtual_loop import TICK_SECONDS, Deadlock, VirtualLo
 
 
 @pytest.fixture
-def loop() -> VirtualLoop:
-    return VirtualLoop()
+def loop() -> Iterator[VirtualLoop]:
+    virtual = VirtualLoop()
+    yield virtual
+    virtual.close()
 
 
 def test_time_passes_only_from_timer_to_timer(loop: VirtualLoop) -> None:
@@ -25,7 +28,6 @@ def test_time_passes_only_from_timer_to_timer(loop: VirtualLoop) -> None:
     task = loop.create_task(sleep_twice())
     assert loop.run_until(10_000.0, task.done)
     assert moments == pytest.approx([3600.0, 3601.0], abs=10 * TICK_SECONDS)
-    loop.close()
 
 
 def test_a_killed_process_runs_nothing_more_and_others_go_on(loop: VirtualLoop) -> None:
@@ -46,7 +48,6 @@ def test_a_killed_process_runs_nothing_more_and_others_go_on(loop: VirtualLoop) 
     processes[0].kill()
     loop.run_until(3.5)
     assert events == ["one", "other", "other", "other"]
-    loop.close()
 
 
 def test_callbacks_without_end_are_an_error(loop: VirtualLoop) -> None:
@@ -56,7 +57,6 @@ def test_callbacks_without_end_are_an_error(loop: VirtualLoop) -> None:
     loop.call_soon(again)
     with pytest.raises(Deadlock):
         loop.run_until(1.0)
-    loop.close()
 
 
 def test_an_exception_in_a_callback_is_recorded_with_its_process(loop: VirtualLoop) -> None:
@@ -66,4 +66,3 @@ def test_an_exception_in_a_callback_is_recorded_with_its_process(loop: VirtualLo
     ((name, context),) = loop.faults
     assert name == "lisbon"
     assert isinstance(context["exception"], ZeroDivisionError)
-    loop.close()

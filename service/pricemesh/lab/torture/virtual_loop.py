@@ -45,6 +45,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, Process | None, asyncio.TimerHandle]] = []
         self._timer_count = 0
         self._processes: list[Process] = []
+        self._current: Process | None = None  # whose callback is running
         self.faults: list[tuple[str, dict[str, Any]]] = []  # unhandled, with the name of the process
 
     def process(self, name: str) -> Process:
@@ -81,6 +82,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 return False
             process, handle = self._due.popleft()
             if not handle.cancelled() and (process is None or process.is_alive):
+                self._current = process
                 handle._run()
         raise Deadlock(f"more than {MAX_CALLBACKS_AT_ONCE} callbacks at {self._now}: a loop without end")
 
@@ -137,7 +139,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        process = PROCESS.get()
+        process = self._current
         if process is None or process.is_alive:
             self.faults.append((process.name if process else "", context))
 
