@@ -53,8 +53,9 @@ class Peer:
         self.fault = shortened(fault)
 
     def record_postponement(self, fault: str) -> None:
-        """It is there and will answer soon: it is called again at the next tick."""
+        """It is there and will answer soon: it is called again at the next tick, with the same letters."""
         self.misses = self.wait_ticks = 0
+        self._deliveries.clear()
         self.fault = shortened(fault)
 
     def record_deliveries(self, letters: Iterable[Letter], digest: Digest | None, tick: int) -> None:

@@ -61,7 +61,7 @@ class Application:
             if pricing.settings.server.fast_path
             else {}
         )
-        self._gossip_budget = BodyBudget(max(GOSSIP_BODIES * self.max_body_bytes, MIN_GOSSIP_BUDGET_BYTES))
+        self.gossip_budget = BodyBudget(max(GOSSIP_BODIES * self.max_body_bytes, MIN_GOSSIP_BUDGET_BYTES))
         self._framework = framework
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -151,7 +151,7 @@ class Application:
         )
         machine = (scope.get("client") or ("",))[0]
         self.gossip.admit(signature, machine)
-        with self._gossip_budget.reserve(machine, self.max_body_bytes if length is None else length):
+        with self.gossip_budget.reserve(machine, self.max_body_bytes if length is None else length):
             try:
                 async with asyncio.timeout(GOSSIP_BODY_SECONDS):
                     body = await read_body(scope, receive, self.max_body_bytes)
