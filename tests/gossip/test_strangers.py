@@ -230,6 +230,8 @@ def test_a_flood_without_a_secret_does_not_shut_out_a_member_behind_the_same_add
             assert refusals == [Unauthenticated] * 40 + [TooFast] * 160
             await send(faro, "porto")
             await send(faro, "lisbon")
+            with pytest.raises(OtherReceiver):  # a member is told what to do
+                await faro.gossip.receive(b"", MEMBER.sign(b"", faro.clock.now, "porto"), "nat")
             with pytest.raises(TooFast):  # a signature that does not cover its body counts as well
                 await faro.gossip.receive(b"other", MEMBER.sign(b"body", faro.clock.now, "faro"), "nat")
 

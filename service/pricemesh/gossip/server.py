@@ -10,7 +10,7 @@ import msgspec
 
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.rate_limiter import RateLimiter
-from pricemesh.errors import IncompatibleMesh, NotAllowed, OtherReceiver, PricemeshError, Unauthenticated
+from pricemesh.errors import IncompatibleMesh, NotAllowed, OtherReceiver, Unauthenticated
 from pricemesh.gossip.discovery import MAX_ADDRESSES, Discovery
 from pricemesh.gossip.intake import Intake
 from pricemesh.gossip.letter import Letter
@@ -46,7 +46,7 @@ class GossipServer:
         self._is_open = not settings.gossip.secrets and settings.security.api_keys_file is None
         rate, monotonic = settings.gossip.rate_per_second, pricing.runtime.monotonic
         # Apart, so that neither strangers nor failures take anything from the cities of the mesh.
-        self._city_limiter = RateLimiter(rate, monotonic, 4 * node.max_cities)
+        self._city_limiter = RateLimiter(rate, monotonic)
         self._stranger_limiter = RateLimiter(rate, monotonic, 4 * node.max_cities)
         self._machine_limiter = RateLimiter(STRANGERS_PER_MACHINE * rate, monotonic, MAX_MACHINES)
         self._failure_limiter = RateLimiter(STRANGERS_PER_MACHINE * rate, monotonic, MAX_MACHINES)
@@ -69,7 +69,7 @@ class GossipServer:
             return None
         try:
             return self._keyring.check(signature, self._clock())
-        except PricemeshError:
+        except (Unauthenticated, IncompatibleMesh):  # other refusals follow a MAC that holds
             self._failure_limiter.take(machine)
             raise
 
