@@ -165,6 +165,7 @@ def test_a_city_is_one_of_the_market_with_all_others_as_peers(
     ) == market.feature_names
     assert {(item.min, item.max) for item in (*space.shared, *space.local)} == {(0.0, 1.0)}
     assert set(settings.gossip.peers) == {f"http://{other}:8000" for other in CITIES if other != name}
+    assert set(settings.gossip.cities) == set(CITIES)
     assert settings.database.url == f"postgresql+psycopg://{name}@postgres/{name}"
     assert settings.security.api_keys_file is not None
 

@@ -13,6 +13,8 @@ KINDS = {
     "invalid-context": 422,
     "body-too-large": 413,
     "no-key": 401,
+    "signed-too-early": 425,
+    "other-receiver": 421,
     "not-allowed": 403,
     "too-fast": 429,
     "unknown-decision": 404,

@@ -16,6 +16,8 @@ PricemeshError
 │   ├── BodyTooLarge      more bytes than limits.body_bytes
 │   ├── WrongMethod       the path exists, under another method
 │   ├── Unauthenticated   no API key, or one that is not known
+│   ├── SignedTooEarly    gossip signed before this process started: it may be a repetition
+│   ├── OtherReceiver     gossip signed for another city
 │   ├── NotAllowed        a key without the scope
 │   ├── TooFast           beyond the key's rate
 │   ├── UnknownDecision   no decision has this id
@@ -123,13 +125,21 @@ class Unauthenticated(Refused):
     kind = "no-key"
 
 
+class SignedTooEarly(Refused):
+    pass
+
+
+class OtherReceiver(Refused):
+    pass
+
+
 class NotAllowed(Refused):
     pass
 
 
 class TooFast(Refused):
-    def __init__(self, retry_after_seconds: float) -> None:
-        super().__init__(f"too many requests with this key: try again in {retry_after_seconds:.2f} s")
+    def __init__(self, retry_after_seconds: float, what: str = "too many requests with this key") -> None:
+        super().__init__(f"{what}: try again in {retry_after_seconds:.2f} s")
         self.retry_after_seconds = retry_after_seconds
 
 

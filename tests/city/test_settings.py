@@ -1,5 +1,6 @@
 """A configuration's faults: all of them, each under its key, in words that tell what to write."""
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -294,3 +295,44 @@ def _place(values: dict[str, Any], key: tuple[str, ...], value: Any) -> None:
         values.setdefault(section, {})[rest[0]] = value
     else:  # a key of an item of a list
         values[section][rest[0]] = [{"name": "rain", rest[1]: value}]
+
+
+KEY = bytes(range(32))
+
+
+@pytest.mark.parametrize(
+    ("written", "names", "keys"),
+    [
+        (["porto", "faro"], ["porto", "faro"], {}),
+        ("porto, faro", ["porto", "faro"], {}),
+        ({"lisbon": KEY.hex(), "porto": ""}, ["lisbon", "porto"], {"lisbon": KEY}),
+        (f"lisbon={KEY.hex().upper()},porto", ["lisbon", "porto"], {"lisbon": KEY}),
+        ({"lisbon": base64.b64encode(KEY).decode()}, ["lisbon"], {"lisbon": KEY}),
+        (f"lisbon={base64.b64encode(KEY).decode()}, porto=", ["lisbon", "porto"], {"lisbon": KEY}),
+        ({"lisbon": base64.urlsafe_b64encode(KEY).rstrip(b"=").decode()}, ["lisbon"], {"lisbon": KEY}),
+    ],
+)
+def test_cities_are_names_or_names_with_keys(written: Any, names: list[str], keys: dict[str, bytes]) -> None:
+    variables = as_variables({**GOOD, "gossip": {"cities": written}})
+    for settings in (settings_from({**GOOD, "gossip": {"cities": written}}), load_settings(None, variables)):
+        assert list(settings.gossip.cities) == names
+        assert settings.gossip.city_keys == keys
+
+
+@pytest.mark.parametrize(
+    ("written", "fault"),
+    [
+        ({"lisbon": "short"}, "64 hexadecimal digits"),
+        ("lisbon=short", "64 hexadecimal digits"),
+        (["no name"], "a city's name is"),
+        ({"": ""}, "a city's name is"),
+        ({"lisbon": 5}, "a list of names, or a table"),
+        (7, "a list of names, or a table"),
+    ],
+)
+def test_a_wrong_name_or_key_of_a_city_is_a_fault(written: Any, fault: str) -> None:
+    with pytest.raises(WrongConfiguration) as refused:
+        settings_from({**GOOD, "gossip": {"cities": written}})
+    (line,) = refused.value.faults
+    assert line.startswith("gossip.cities: ")
+    assert fault in line

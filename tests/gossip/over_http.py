@@ -47,12 +47,12 @@ def letters_of(city: RunningCity) -> dict[str, bytes]:
 
 
 def keyring(secrets: Sequence[str]) -> Keyring:
-    return Keyring(secrets, entropy.token_bytes)
+    return Keyring("liar", secrets, entropy.token_bytes, time.monotonic)
 
 
-def signature_of(body: bytes, secrets: Sequence[str] = SECRETS) -> dict[str, str]:
-    """The header of a request that a member of the mesh sends now."""
-    return {HEADER: keyring(secrets).sign(body, time.time())}
+def signature_of(body: bytes, receiver: str, secrets: Sequence[str] = SECRETS) -> dict[str, str]:
+    """The header of a request that a member of the mesh sends to this city now."""
+    return {HEADER: keyring(secrets).sign(body, time.time(), receiver)}
 
 
 def liar_letter(city: RunningCity, origin: str, version: int, numbers: Any, *, epoch: int = 1) -> bytes:
@@ -63,5 +63,5 @@ def liar_letter(city: RunningCity, origin: str, version: int, numbers: Any, *, e
 def tell(city: RunningCity, *letters: bytes, secrets: tuple[str, ...] = SECRETS) -> httpx.Response:
     message = Message("liar", city.app.gossip.node.fingerprint, {}, letters=letters, state=bytes(16))
     body = message.to_bytes()
-    signature = signature_of(body, secrets)
+    signature = signature_of(body, city.pricing.settings.city, secrets)
     return city.http.post("/gossip", content=body, headers=signature)

@@ -38,17 +38,17 @@ def test_the_city_that_made_a_lie_is_blamed_and_not_the_one_that_relayed_it(tmp_
             await faro.teach(4)
             lie = faro.letter_of("liar", 4, factor=-1.0).wire
             await intake.take([lie], "relay")
-            assert set(intake.quarantines) == {"liar"}
-            assert intake.quarantines["liar"].via == "relay"
+            assert set(intake.quarantine.marks) == {"liar"}
+            assert intake.quarantine.marks["liar"].via == "relay"
             assert faro.status("liar") == "quarantined"
             true = faro.letter_of("liar", 4).wire
             await intake.take([true[:-1] + b"x"], "forger")
-            assert "it sent a letter of liar: its seal is broken" in intake.quarantines["forger"].reason
+            assert "it sent a letter of liar: its seal is broken" in intake.quarantine.marks["forger"].reason
             await intake.take([b"not a letter"], "clown")
-            assert "a letter of an unknown city" in intake.quarantines["clown"].reason
+            assert "a letter of an unknown city" in intake.quarantine.marks["clown"].reason
             assert faro.gossip.counts["letters", "refused"] == 3
             await intake.take([true], "relay")
-            assert set(intake.quarantines) == {"forger", "clown"}  # an honest letter ends a quarantine
+            assert set(intake.quarantine.marks) == {"forger", "clown"}  # an honest letter ends a quarantine
 
     asyncio.run(story())
 
@@ -76,7 +76,10 @@ def test_letters_under_a_false_seal_in_this_citys_name_are_reported_and_change_n
             await faro.gossip.intake.take([faro.letter_of("faro", 9, epoch=7).wire], "porto")
             assert faro.wires == wires
             assert "sealed with another key" in caplog.text
-            assert set(faro.gossip.intake.quarantines) == {"porto"}
+            assert (
+                faro.gossip.intake.quarantine.marks == {}
+            )  # who brings a well-sealed letter is not to blame
+            assert faro.gossip.intake.quarantine.impostor is not None
 
     asyncio.run(story())
 
@@ -86,7 +89,7 @@ def test_only_so_many_cities_can_be_quarantined(tmp_path: Path) -> None:
         async with memory_mesh(tmp_path, ["faro"], gossip={"most_cities": 2}) as (faro,):
             for i in range(10):
                 await faro.gossip.intake.take([b"junk"], f"city{i}")
-            assert len(faro.gossip.intake.quarantines) == 4
+            assert len(faro.gossip.intake.quarantine.marks) == 4
 
     asyncio.run(story())
 

@@ -51,8 +51,11 @@ def test_lies_are_refused_named_and_cost_nothing(start_cities: Start) -> None:
         assert faro.peers()["liar"]["status"] == "quarantined"
     # Another city's origin, newer than any it has told itself: the seal is not that city's.
     assert tell(faro, liar_letter(faro, "porto", 20, true, epoch=9)).status_code == 200
-    assert "another key" in faro.peers()["liar"]["reason"]  # who brought it is to blame
-    assert faro.peers()["porto"]["status"] == "fresh"
+    assert (
+        "another key" not in faro.peers()["liar"]["reason"]
+    )  # the bringer of a sealed letter is not to blame
+    assert "another key" in faro.peers()["porto"]["reason"]  # it is a question about its origin
+    assert faro.peers()["porto"]["via"] == "liar"
     assert faro.app.gossip.node.letters["porto"].edition == (1, 20)
     # An old version of another city, faithfully relayed, changes nothing.
     assert tell(faro, porto.app.gossip.node.letters["porto"].wire).status_code == 200
@@ -61,7 +64,7 @@ def test_lies_are_refused_named_and_cost_nothing(start_cities: Start) -> None:
     assert tell(faro, b'{"json": "of the wrong shape"}').status_code == 200
     wrong = ((b'{"digest": []}', 422), (b"", 422), (b"PMG1" + bytes(40), 409), (bytes(50_000_000), 413))
     for body, status in wrong:
-        signature = signature_of(body)
+        signature = signature_of(body, "faro")
         assert faro.http.post("/gossip", content=body, headers=signature).status_code == status
     assert tell(faro, secrets=("k1:" + "x" * 40,)).status_code == 401
     faro.tick("absorb")
@@ -72,6 +75,11 @@ def test_lies_are_refused_named_and_cost_nothing(start_cities: Start) -> None:
     # Honest again: out of quarantine at once.
     assert tell(faro, liar_letter(faro, "liar", 20, true)).status_code == 200
     assert faro.peers()["liar"]["status"] == "fresh"
+    # And the next letter of porto under its own key answers the question about it.
+    assert faro.peers()["porto"]["status"] == "quarantined"
+    teach(porto, 5, seed=1)
+    porto.tick("exchange")
+    assert faro.peers()["porto"]["status"] == "fresh"
 
 
 def test_a_city_that_talks_too_fast_is_told_to_slow_down(start_cities: Start) -> None:

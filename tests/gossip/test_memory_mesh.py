@@ -50,7 +50,7 @@ def test_when_the_faults_end_all_cities_have_the_same_bits_and_count_every_lesso
     for city in cities:
         assert city.editions == expected
         assert city.wires == cities[0].wires
-        assert city.gossip.intake.quarantines == {}
+        assert city.gossip.intake.quarantine.marks == {}
         counts = city.pricing.learner.layout.part("count", city.gossip.node.summaries["faro"].numbers)
         assert counts.sum() == lessons[0]
 

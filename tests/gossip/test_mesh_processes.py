@@ -341,7 +341,7 @@ def test_a_liar_among_processes_stops_nobody(mesh: ProcessMesh) -> None:
     driver = Driver([mesh.cities[name].url for name in NAMES[:4]], seed=5)
     driver.start()
     settings = Settings.model_validate({**CONFIG, **MARKET, "city": "city4"})
-    ring, rng = Keyring(SECRETS, secrets.token_bytes), Random(1)
+    ring, rng = Keyring("city4", SECRETS, secrets.token_bytes, time.monotonic), Random(1)
     statuses: set[int] = set()
     for _ in range(30):
         for name in honest:
@@ -349,7 +349,7 @@ def test_a_liar_among_processes_stops_nobody(mesh: ProcessMesh) -> None:
             false = {"city0": (9, 9)}
             message = Message("city4", settings.fingerprint, false, junk, state=rng.randbytes(16))
             data = rng.choice((message.to_bytes(), rng.randbytes(200), b'{"valid": "json"}', b""))
-            signature = {HEADER: ring.sign(data, time.time())}
+            signature = {HEADER: ring.sign(data, time.time(), name)}
             url = f"{mesh.cities[name].url}/gossip"
             statuses.add(httpx.post(url, content=data, headers=signature).status_code)
     huge = httpx.post(f"{mesh.cities['city0'].url}/gossip", content=bytes(50_000_000))

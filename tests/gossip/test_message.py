@@ -41,7 +41,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 def packed(*fields: Any) -> bytes:
-    return b"PMG2" + STATE + msgspec.msgpack.encode(fields)
+    return b"PMG3" + STATE + msgspec.msgpack.encode(fields)
 
 
 def read_or_refuse(data: bytes) -> None:
@@ -69,8 +69,8 @@ def test_reading_what_was_written_gives_the_same_message(message: Message) -> No
 @example(b"\x94\xa1a\xc4\x00\xc0\xdd\xff\xff\xff\xff")  # an array that does
 @example(b"\x92\xa1a\xc6\xff\xff\xff\xff")  # four gigabytes
 def test_arbitrary_bytes_are_read_or_refused_and_nothing_else(data: bytes) -> None:
-    read_or_refuse(b"PMG2" + data)
-    read_or_refuse(b"PMG2" + STATE + data)
+    read_or_refuse(b"PMG3" + data)
+    read_or_refuse(b"PMG3" + STATE + data)
     if not data.startswith(b"PMG"):
         with pytest.raises(UnreadableBody, match="this is not gossip"):
             Message.from_bytes(data)
@@ -96,7 +96,7 @@ everything = st.recursive(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(everything, max_size=10) | everything)
 def test_msgpack_of_another_shape_is_read_or_refused_and_nothing_else(content: Any) -> None:
-    read_or_refuse(b"PMG2" + STATE + msgspec.msgpack.encode(content))
+    read_or_refuse(b"PMG3" + STATE + msgspec.msgpack.encode(content))
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_msgpack_of_another_shape_is_read_or_refused_and_nothing_else(content: A
         (packed("a", PRINT, {}, [], "", False, [], bytes(73)), "leave must be"),
         (packed("a") + b"x", "damaged or cut short"),
         (packed("a")[:-1], "damaged or cut short"),
-        (b"PMG2" + STATE, "it ends after 20 bytes"),
-        (b"PMG2", "it ends after 4 bytes"),
+        (b"PMG3" + STATE, "it ends after 20 bytes"),
+        (b"PMG3", "it ends after 4 bytes"),
         (b"", "this is not gossip"),
         (b'{"json": 1}', "this is not gossip"),
         (b"PMGx" + STATE, "this is not gossip"),
@@ -134,10 +134,10 @@ def test_a_refusal_says_which_field_is_wrong(data: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "advice"), [(b"1", "format 1: upgrade the sender"), (b"3", "format 3: upgrade the receiver")]
+    ("number", "advice"), [(b"2", "format 2: upgrade the sender"), (b"4", "format 4: upgrade the receiver")]
 )
 def test_another_format_gets_advice_which_city_to_upgrade(number: bytes, advice: str) -> None:
-    with pytest.raises(IncompatibleMesh, match=f"speaks gossip format 2 and the sender {advice}"):
+    with pytest.raises(IncompatibleMesh, match=f"speaks gossip format 3 and the sender {advice}"):
         Message.from_bytes(b"PMG" + number + bytes(40))
 
 

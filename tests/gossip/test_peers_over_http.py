@@ -61,7 +61,7 @@ def test_an_address_comes_only_from_configuration_or_a_signed_peer(start_cities:
             state=bytes(16),
         ).to_bytes()
 
-    forged = signature_of(message(faro), ["k1:" + "t" * 40])
+    forged = signature_of(message(faro), "faro", ["k1:" + "t" * 40])
     for headers in ({}, {HEADER: "k1.1.2.3"}, forged):
         assert faro.http.post("/gossip", content=message(faro), headers=headers).status_code == 401
     assert faro.app.gossip.book.peers == {}
@@ -69,7 +69,7 @@ def test_an_address_comes_only_from_configuration_or_a_signed_peer(start_cities:
     assert lonely.http.post("/gossip", content=message(lonely)).status_code == 200
     assert lonely.app.gossip.book.peers == {}
     (settled,) = start_cities("settled", gossip={"secrets": SECRETS})  # does not discover
-    signature = signature_of(message(settled))
+    signature = signature_of(message(settled), "settled")
     assert settled.http.post("/gossip", content=message(settled), headers=signature).status_code == 200
     assert settled.app.gossip.book.peers == {}
     again = settled.http.post("/gossip", content=message(settled), headers=signature)
@@ -218,7 +218,7 @@ def test_nobody_can_send_another_city_away(start_cities: Start) -> None:
     seal = Seal(b"liar".ljust(32, b"."))
     leave = Leave.sign(seal, "lisbon", time.time())
     message = Message("lisbon", faro.app.gossip.node.fingerprint, {}, leave=leave, state=bytes(16)).to_bytes()
-    signature = signature_of(message)
+    signature = signature_of(message, "faro")
     assert faro.http.post("/gossip", content=message, headers=signature).status_code == 200
     assert faro.peers()["lisbon"]["status"] == "fresh"
     assert lisbon.http.post("/admin/leave").json() == {"told": 2}
@@ -248,7 +248,7 @@ def test_a_peer_cannot_send_a_city_to_where_machines_keep_their_secrets(start_ci
         addresses=book,
         state=bytes(16),
     )
-    signature = signature_of(message.to_bytes())
+    signature = signature_of(message.to_bytes(), "faro")
     assert faro.http.post("/gossip", content=message.to_bytes(), headers=signature).status_code == 200
     assert set(faro.app.gossip.book.peers) == {"http://127.0.0.1:9", "http://10.1.2.3:8000"}
     faro.app.gossip.book.peers["http://10.1.2.3:8000"].misses = 6

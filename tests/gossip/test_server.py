@@ -21,7 +21,14 @@ from pricemesh.http.keys import write_keys
 from tests.gossip.memory_network import NOON, SECRETS, MemoryCity, memory_mesh
 
 UNSIGNED: dict[str, Any] = {"secrets": (), "peers": ()}
-ring = Keyring(SECRETS, lambda count: bytes(count))
+
+
+def keyring(secrets: tuple[str, ...] = SECRETS) -> Keyring:
+    """Of a member that only signs; every nonce is the same."""
+    return Keyring("porto", secrets, lambda count: bytes(count), lambda: 0.0)
+
+
+ring = keyring()
 
 
 def full_message(city: MemoryCity, sender: str = "porto", **fields: Any) -> Message:
@@ -34,7 +41,7 @@ def full_message(city: MemoryCity, sender: str = "porto", **fields: Any) -> Mess
         (
             b"PMG1" + bytes(40),
             IncompatibleMesh,
-            "format 2 and the sender format 1: upgrade the sender",
+            "format 3 and the sender format 1: upgrade the sender",
         ),
         (b'{"digest": []}', UnreadableBody, "this is not gossip"),
         (b"", UnreadableBody, "this is not gossip"),
@@ -64,18 +71,18 @@ def test_only_a_fresh_signature_of_a_member_is_taken_and_only_once(tmp_path: Pat
     async def story() -> None:
         async with memory_mesh(tmp_path, ["faro"]) as (faro,):
             body = full_message(faro).to_bytes()
-            stranger = Keyring(("k1:" + "t" * 40,), lambda count: bytes(count))
+            stranger = keyring(("k1:" + "t" * 40,))
             for signature, reason in (
                 ("", "not a signature"),
                 ("k1.1.2.3", "not a signature"),
-                (stranger.sign(body, NOON), "not a signature"),
-                (ring.sign(b"another body", NOON), "not a signature"),
-                (ring.sign(body, NOON - 61), "set the clocks"),
-                (ring.sign(body, NOON + 61), "set the clocks"),
+                (stranger.sign(body, NOON, "faro"), "not a signature"),
+                (ring.sign(b"another body", NOON, "faro"), "not a signature"),
+                (ring.sign(body, NOON - 61, "faro"), "set the clocks"),
+                (ring.sign(body, NOON + 61, "faro"), "set the clocks"),
             ):
                 with pytest.raises(Unauthenticated, match=reason):
                     await faro.gossip.server.receive(body, signature, "machine")
-            signature = ring.sign(body, NOON)
+            signature = ring.sign(body, NOON, "faro")
             answer, reply_signature = await faro.gossip.server.receive(body, signature, "machine")
             assert answer is not None
             ring.verify_reply(signature, reply_signature, answer)

@@ -3,6 +3,7 @@
 Frozen once read. How a file and variables become one of these, and how faults are worded: `configuration`.
 """
 
+import re
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from pricemesh.city.addresses import CITY_NAME, checked_address
-from pricemesh.city.gossip_secrets import parse_secret
+from pricemesh.city.addresses import CITY_NAME, CITY_NAME_RULE, checked_address
+from pricemesh.city.gossip_secrets import parse_city_key, parse_secret
 from pricemesh.core.arrays import MAX_CONTEXT_LENGTH
 from pricemesh.core.features import Feature, FeatureSpace
 from pricemesh.core.policies import Policy, Shape, make_policy
@@ -150,14 +151,47 @@ class GossipSettings(Section):
     secrets: tuple[str, ...] = ()  # id:secret each; the first signs, all verify
     discover: bool = False  # learn addresses from other cities
     address: str | None = None  # where other cities reach this one; sent to cities that discover
-    cities: tuple[str, ...] = ()  # letters of other cities are refused; empty: all cities are accepted
+    # Letters of other cities are refused; empty: all are accepted. A table names keys: { lisbon = "..." }.
+    cities: tuple[str, ...] | dict[str, str] = ()
     most_cities: int = Field(default=256, ge=2, le=10_000)
     fan_out: int = Field(default=8, ge=1)
     timeout_seconds: float | None = Field(default=None, gt=0)  # for a peer's answer; default: one interval
     rate_per_second: float = Field(default=50.0, gt=0)  # requests accepted from one city
     lockstep: bool = False  # ticks come from `POST /admin/tick` instead of the clock
 
-    @field_validator("peers", "secrets", "cities", mode="before")
+    @field_validator("cities", mode="before")
+    @classmethod
+    def _names_or_keys(cls, value: Any) -> Any:
+        """A variable may write `lisbon=KEY,porto`."""
+        if isinstance(value, str):
+            value = [item.strip() for item in value.split(",") if item.strip()]
+            if any("=" in item for item in value):
+                value = {
+                    name.strip(): key.strip() for name, _, key in (item.partition("=") for item in value)
+                }
+        texts = [*value, *value.values()] if isinstance(value, dict) else value
+        if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+            raise ValueError('must be a list of names, or a table { lisbon = "its key", porto = "" }')
+        for name in value:
+            if not re.fullmatch(CITY_NAME, name):
+                raise ValueError(f"a city's name is {CITY_NAME_RULE}, not {name!r:.100}")
+        return value
+
+    @field_validator("cities")
+    @classmethod
+    def _keys(cls, cities: tuple[str, ...] | dict[str, str]) -> tuple[str, ...] | dict[str, str]:
+        if isinstance(cities, dict):
+            return {name: parse_city_key(key).hex() if key else "" for name, key in cities.items()}
+        return cities
+
+    @property
+    def city_keys(self) -> dict[str, bytes]:
+        """The keys that `cities` names."""
+        if not isinstance(self.cities, dict):
+            return {}
+        return {name: bytes.fromhex(key) for name, key in self.cities.items() if key}
+
+    @field_validator("peers", "secrets", mode="before")
     @classmethod
     def _by_comma(cls, value: Any) -> Any:
         """A variable may list its values with commas."""

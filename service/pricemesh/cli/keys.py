@@ -43,6 +43,14 @@ GOSSIP_EXAMPLES = """
 `pricemesh keys gossip --id k2` — the next one, beside k1
 """
 
+CITY_EXAMPLES = """
+**Examples**
+
+`pricemesh keys city http://127.0.0.1:8001` — prints lisbon=0a1b...
+
+`export PRICEMESH_GOSSIP_CITIES=$(pricemesh keys city http://127.0.0.1:8001),porto`
+"""
+
 
 @app.command("new", epilog=NEW_EXAMPLES)
 def keys_new(
@@ -96,3 +104,20 @@ def keys_gossip(
     from pricemesh.city.gossip_secrets import new_secret
 
     print(new_secret(id_))
+
+
+@app.command("city", epilog=CITY_EXAMPLES)
+def keys_city(
+    url: Annotated[str, typer.Argument(help="The city's address, such as http://127.0.0.1:8001.")],
+    key: Annotated[
+        str | None, typer.Option(envvar="PRICEMESH_KEY", help="An API key with the scope read.")
+    ] = None,
+) -> None:
+    """Print the public key of a running city, as gossip.cities of the others names it.
+
+    A city makes its key with its database. Cities that name it take letters in its name under no other."""
+    from pricemesh.client import City
+
+    with City(url, key=key) as city:
+        state = city.state()
+        print(f"{state.city}={state.gossip.key}")

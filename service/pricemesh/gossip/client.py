@@ -13,19 +13,27 @@ from contextlib import suppress
 import msgspec
 
 from pricemesh.city.pricing import Pricing
-from pricemesh.errors import IncompatibleMesh, PricemeshError, StorageUnavailable
+from pricemesh.errors import (
+    IncompatibleMesh,
+    OtherReceiver,
+    PricemeshError,
+    SignedTooEarly,
+    StorageUnavailable,
+)
+from pricemesh.gossip.bounds import shortened
 from pricemesh.gossip.intake import Intake
 from pricemesh.gossip.letter import Letter
-from pricemesh.gossip.message import Message
+from pricemesh.gossip.message import NO_STATE, Message
 from pricemesh.gossip.node import Node
 from pricemesh.gossip.peers import AddressBook, Counts, Peer, count_bytes
 from pricemesh.gossip.publisher import Publisher
 from pricemesh.gossip.signing import HEADER, Keyring
-from pricemesh.runtime import Transport
+from pricemesh.runtime import Reply, Transport
 
 log = logging.getLogger("pricemesh.gossip")
 
 MAX_ROUND_TRIPS = 4  # of one exchange, until both cities have the same letters
+PROBLEM_PREFIX = "urn:pricemesh:problem:"
 MAX_DETAIL_LENGTH = 300  # characters of a peer's refusal that are shown
 PEER_FAULTS = (PricemeshError, OSError)  # TimeoutError is an OSError; asyncio's has no text
 
@@ -91,8 +99,11 @@ class GossipClient:
                 await self._converse(peer)
         except StorageUnavailable as fault:  # this city's own trouble, not the peer's
             log.warning("letters could not be saved", extra={"peer": peer.origin, "fault": str(fault)})
+        except SignedTooEarly as fault:  # it has just started and will take what is signed from now on
+            peer.record_postponement(str(fault))
+            self._counts["exchanges", "postponed"] += 1
         except PEER_FAULTS as fault:
-            reason = str(fault) or f"no complete answer within {2 * self._timeout_seconds:g} s"
+            reason = shortened(str(fault)) or f"no complete answer within {2 * self._timeout_seconds:g} s"
             was_silent = peer.silent
             peer.record_miss(reason)
             self._counts["exchanges", "failed"] += 1
@@ -109,6 +120,8 @@ class GossipClient:
     async def _converse(self, peer: Peer) -> None:
         """Round trips until both have the same letters, or neither can bring the other further."""
         node = self._node
+        if self._keyring.signs and not peer.receiver:
+            await self._introduce(peer)
         is_brief = peer.common_state == node.state and not self._publisher.has_left
         for _ in range(MAX_ROUND_TRIPS):
             state = node.state
@@ -123,7 +136,7 @@ class GossipClient:
             if answer.fingerprint != node.fingerprint or answer.digest is None:
                 raise IncompatibleMesh(f"{answer.sender} has other prices, shared features, policy or group")
             refused_origins = await self._intake.receive(answer)
-            peer.digest = answer.digest
+            peer.digest = node.known_part(answer.digest)
             if answer.state == node.state:
                 peer.common_state = node.state
                 return
@@ -152,10 +165,25 @@ class GossipClient:
     def _letters_for(self, peer: Peer) -> list[Letter]:
         return self._node.letters_missing_in(peer.digest, peer.recent_deliveries(self._book.ticks))
 
+    async def _introduce(self, peer: Peer) -> None:
+        """Ask the city at this address for its name, so that messages can be signed for it alone."""
+        answer = await self._send(peer, Message(self._node.origin, state=NO_STATE), receiver="")
+        if answer is None:
+            raise IncompatibleMesh(f"{peer.address} does not say its name")
+        self._identify(peer, answer)
+        peer.receiver = answer.sender
+
     async def _post(self, peer: Peer, message: Message) -> Message | None:
         """One request and its answer; None when both have the same letters."""
+        try:
+            return await self._send(peer, message, peer.receiver)
+        except OtherReceiver:  # another city is at this address now
+            await self._introduce(peer)
+            return await self._send(peer, message, peer.receiver)
+
+    async def _send(self, peer: Peer, message: Message, receiver: str) -> Message | None:
         body = message.to_bytes()
-        signature = self._keyring.sign(body, self._runtime.clock()) if self._keyring.signs else ""
+        signature = self._keyring.sign(body, self._runtime.clock(), receiver) if self._keyring.signs else ""
         reply = await self.open().post(
             f"{peer.address}/gossip",
             body,
@@ -165,16 +193,24 @@ class GossipClient:
         )
         count_bytes(self._counts, peer, len(reply.body), len(body))
         if reply.status not in (200, 204):
-            raise IncompatibleMesh(f"{peer.address} answers {reply.status}{problem_detail(reply.body)}")
+            raise refusal_of(peer.address, reply)
         self._keyring.verify_reply(signature, reply.headers.get(HEADER, ""), reply.body)
         return None if reply.status == 204 else Message.from_bytes(reply.body, self._node.max_entries)
 
 
-def problem_detail(body: bytes) -> str:
-    """The reason in a city's refusal. The text of any other server is not repeated in our log."""
+def refusal_of(address: str, reply: Reply) -> PricemeshError:
+    """What a peer's refusal means here. The text of a server that is no city is not repeated in our log."""
+    kind, detail = problem_of(reply.body)
+    refusals = {refusal.kind: refusal for refusal in (SignedTooEarly, OtherReceiver)}
+    return refusals.get(kind, IncompatibleMesh)(f"{address} answers {reply.status}{detail}")
+
+
+def problem_of(body: bytes) -> tuple[str, str]:
+    """The kind of error in a city's refusal, and its detail; both empty where no city wrote the body."""
     try:
         problem = json.loads(body)
-        is_ours = problem["type"].startswith("urn:pricemesh:")
-        return f": {problem['detail'][:MAX_DETAIL_LENGTH]}" if is_ours else ""
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return ""
+        is_ours = problem["type"].startswith(PROBLEM_PREFIX)
+        detail = f": {shortened(problem['detail'], MAX_DETAIL_LENGTH)}"
+        return (problem["type"].removeprefix(PROBLEM_PREFIX), detail) if is_ours else ("", "")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return "", ""

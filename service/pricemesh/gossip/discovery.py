@@ -3,9 +3,8 @@
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from urllib.parse import urlsplit
 
-from pricemesh.city.addresses import checked_address, is_loopback, may_be_called
+from pricemesh.city.addresses import host_of, is_loopback, learned_address
 from pricemesh.city.pricing import Pricing
 from pricemesh.gossip.peers import AddressBook
 from pricemesh.store.commands import AddPeers, RemovePeers
@@ -25,20 +24,27 @@ class Discovery:
     async def learn(self, addresses: Iterable[str]) -> None:
         """Take addresses from a peer, if this city discovers. Without gossip.secrets anybody could have sent
         them, so then only addresses on this machine are taken."""
-        if not self._settings.discover:
-            return
-        allowed = may_be_called if self._settings.secrets else is_loopback
-        candidates: list[str] = []
-        for address in list(addresses)[:MAX_ADDRESSES]:
-            with suppress(ValueError):
-                candidate = checked_address(address)
-                if candidate not in self._book.peers and allowed(urlsplit(candidate).hostname or ""):
-                    candidates.append(candidate)
-        room = max(0, self._settings.most_cities - len(self._book.peers))
-        fresh = [peer.address for peer in self._book.add(candidates[:room], is_configured=False)]
+        fresh = self._add(list(addresses)[:MAX_ADDRESSES]) if self._settings.discover else []
         if fresh:
             log.info("addresses learned from a peer", extra={"addresses": fresh})
             await self._pricing.commit(AddPeers(fresh, self._clock()))
+
+    def restore(self, addresses: Iterable[str]) -> None:
+        """Those that were learned before the last stop and may still be called."""
+        if self._settings.discover:
+            self._add(addresses)
+
+    def _add(self, addresses: Iterable[str]) -> list[str]:
+        """The addresses that are new and allowed, as many as there is room for."""
+        candidates: list[str] = []
+        for address in addresses:
+            with suppress(ValueError):
+                candidate = learned_address(address)
+                is_allowed = bool(self._settings.secrets) or is_loopback(host_of(candidate))
+                if candidate not in self._book.peers and is_allowed:
+                    candidates.append(candidate)
+        room = max(0, self._settings.most_cities - len(self._book.peers))
+        return [peer.address for peer in self._book.add(candidates[:room], is_configured=False)]
 
     async def forget_unreached(self) -> None:
         """Addresses that other cities reported and that never answered make room for others."""

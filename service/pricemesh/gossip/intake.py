@@ -1,10 +1,9 @@
 """What other cities send: letters are checked, committed, and only then counted. A letter that is refused
-puts the city to blame into quarantine."""
+puts the city to blame into quarantine (`quarantine.py`)."""
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,19 +13,13 @@ from pricemesh.errors import BadSummary
 from pricemesh.gossip.discovery import Discovery
 from pricemesh.gossip.letter import Letter
 from pricemesh.gossip.message import Message
-from pricemesh.gossip.node import CheckedLetters, Node, Refusal
+from pricemesh.gossip.node import CheckedLetters, Node, read_letter
 from pricemesh.gossip.peers import Counts
 from pricemesh.gossip.publisher import Publisher
+from pricemesh.gossip.quarantine import Quarantine
 from pricemesh.store.commands import SaveLetters
 
 log = logging.getLogger("pricemesh.gossip")
-
-
-@dataclass
-class Quarantine:
-    reason: str
-    since: float
-    via: str  # the city that sent the letter
 
 
 class Intake:
@@ -39,7 +32,7 @@ class Intake:
         self._discovery = discovery
         self._counts = counts
         self._clock = pricing.runtime.clock
-        self.quarantines: dict[str, Quarantine] = {}  # by city
+        self.quarantine = Quarantine(node, self._clock)
         self.received_at: dict[str, float] = {}  # by origin
         self._taking = asyncio.Lock()
 
@@ -48,7 +41,7 @@ class Intake:
         own = None
         for wire, received_at in self._pricing.mesh_record.letters:
             try:
-                letter = Letter.read(wire)
+                letter = read_letter(wire)
                 if letter.origin == self._node.origin:
                     own = letter
                     continue
@@ -65,6 +58,7 @@ class Intake:
         """Take everything that a message brings; returns the origins whose letters were refused."""
         await self._discovery.learn(message.addresses)
         if not message.letters:
+            self.quarantine.record_clean_exchange(message.sender)
             return set()
         checked = await self.take(message.letters, message.sender)
         if checked.own is not None:
@@ -75,8 +69,8 @@ class Intake:
         """One message at a time, so that no older letter is committed after a newer one."""
         async with self._taking:
             checked: CheckedLetters = await self._pricing.runtime.in_thread(self._node.check_letters, wires)
-            for refusal in checked.refusals:
-                self._quarantine(refusal, sender)
+            self._counts["letters", "refused"] += len(checked.refusals)
+            self.quarantine.record(checked.refusals, sender)
             if checked.fresh:
                 now = self._clock()
                 await self._pricing.commit(
@@ -86,27 +80,8 @@ class Intake:
                 self._counts["letters", "taken"] += len(checked.fresh)
                 for letter in checked.fresh:
                     self.received_at[letter.origin] = now
-                    if self.quarantines.pop(letter.origin, None):
-                        log.info("a city is out of quarantine", extra={"peer": letter.origin})
+                    self.quarantine.record_letter(letter.origin, sender)
         return checked
-
-    def _quarantine(self, refusal: Refusal, sender: str) -> None:
-        """The city that made the letter is to blame: its origin if the seal is its own, else the sender."""
-        self._counts["letters", "refused"] += 1
-        if refusal.origin == self._node.origin:
-            log.error(
-                "letters in this city's name are sealed with another key: if its database was set up anew, "
-                "its peers have to trust its new key",
-                extra={"via": sender, "fault": refusal.reason},
-            )
-        city, reason = refusal.origin, refusal.reason
-        if not refusal.is_sealed and refusal.origin != sender:
-            city, reason = sender, f"it sent a letter of {refusal.origin or 'an unknown city'}: {reason}"
-        current = self.quarantines.get(city)
-        if current is None or current.reason != reason:
-            log.warning("a city is in quarantine", extra={"peer": city, "reason": reason, "via": sender})
-            if current is not None or len(self.quarantines) < 2 * self._node.max_cities:
-                self.quarantines[city] = Quarantine(reason, self._clock(), sender)
 
 
 def check_summary(pricing: Pricing, summary: Summary) -> None:

@@ -36,17 +36,26 @@ class Gossip:
             settings.fingerprint,
             partial(check_summary, pricing),
             cities=settings.gossip.cities or None,
+            city_keys=settings.gossip.city_keys,
             max_cities=settings.gossip.most_cities,
             max_bytes=3 * settings.limits.body_bytes // 4,  # the rest is for the digest
         )
         self.book = AddressBook(
-            settings.gossip.address or "", settings.gossip.fan_out, 2 * settings.gossip.most_cities
+            settings.gossip.address or "",
+            settings.gossip.fan_out,
+            2 * settings.gossip.most_cities,
+            is_known=self.node.is_known,
         )
         self.publisher = Publisher(pricing, self.node)
         self.discovery = Discovery(pricing, self.book)
         self.intake = Intake(pricing, self.node, self.publisher, self.discovery, self.counts)
         self.absorber = Absorber(pricing, self.node, self.counts)
-        keyring = Keyring(settings.gossip.secrets, pricing.runtime.random_bytes)
+        self.keyring = keyring = Keyring(
+            settings.city,
+            settings.gossip.secrets,
+            pricing.runtime.random_bytes,
+            pricing.runtime.monotonic,
+        )
         self.client = GossipClient(
             pricing,
             node=self.node,
@@ -91,16 +100,26 @@ class Gossip:
     def open(self) -> None:
         """Continue from what the database has; `Pricing.open` comes first."""
         record = self.pricing.mesh_record
+        self.keyring.mark_start()
         self.publisher.open()
+        self._check_own_key()
         self.node.restore(record.dropped, record.trusted)
         self.book.add(self.settings.peers, is_configured=True)
-        if self.settings.discover:
-            self.book.add(record.peers, is_configured=False)
+        self.discovery.restore(record.peers)
         if self.publisher.shares:
             own = self.intake.restore()
             self.absorber.restore()
             self.publisher.resume(own)
         self._is_opened = True
+
+    def _check_own_key(self) -> None:
+        named = self.settings.city_keys.get(self.city)
+        if named is not None and named != self.publisher.seal.key:
+            log.error(
+                "gossip.cities names another key for this city than its database has: cities with that "
+                "configuration refuse its letters",
+                extra={"named": named.hex(), "own": self.publisher.seal.key.hex()},
+            )
 
     async def start(self) -> None:
         if not self._is_opened:
@@ -150,6 +169,10 @@ class Gossip:
     async def absorb(self, *, always: bool = False) -> bool:
         """Let the letters count, if any city has learned something since; whether any had."""
         return await self.absorber.absorb(always=always)
+
+    def admit(self, signature: str, machine: str) -> None:
+        """Raises a refusal where a message with this signature would not be read."""
+        self.server.admit(signature, machine)
 
     async def receive(self, body: bytes, signature: str, machine: str) -> tuple[bytes | None, str]:
         """The answer to a peer's message (None: both have the same letters), and its signature."""

@@ -16,10 +16,11 @@ from msgspec import Meta, Struct
 from pricemesh.city.addresses import CITY_NAME
 from pricemesh.errors import IncompatibleMesh, UnreadableBody
 from pricemesh.gossip.letter import Leave
+from pricemesh.gossip.signing import FORMAT
 
-FORMAT = 2
 MAGIC = b"PMG%d" % FORMAT
 STATE_BYTES = 16
+NO_STATE = bytes(STATE_BYTES)  # of a city that only introduces itself
 FINGERPRINT_BYTES = 16
 MAX_ENTRIES = 20_016  # of a digest, an address list or a bundle of letters, in the largest mesh
 MAX_NAME_LENGTH = 300  # characters

@@ -5,7 +5,7 @@ duplicated, delayed or relayed before.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from pricemesh.city.addresses import CITY_NAME
@@ -23,11 +23,11 @@ Delivery = tuple[str, Edition, Edition | None]  # origin, edition, and the editi
 
 
 class Refusal(NamedTuple):
-    """Why a letter does not count; `origin` is empty where the letter could not be read."""
+    """Why a letter does not count; `origin` is a city's name, empty where the letter could not be read."""
 
     origin: str
     reason: str
-    is_sealed: bool  # whether its origin's own seal is on it
+    is_sealed: bool  # with the key that it names, so that no relay has changed it
 
 
 class CheckedLetters(NamedTuple):
@@ -44,6 +44,7 @@ class Node:
         check_summary: Callable[[Summary], None],
         *,
         cities: Collection[str] | None = None,
+        city_keys: Mapping[str, bytes] | None = None,
         max_cities: int = 256,
         max_bytes: int = 4_000_000,
     ) -> None:
@@ -51,11 +52,14 @@ class Node:
         self.fingerprint = fingerprint
         self._check_summary = check_summary
         self._cities = cities
+        # Known before the first letter. A city's own key is in its database, whatever a configuration says.
+        self.named_keys = {name: key for name, key in (city_keys or {}).items() if name != origin}
         self.max_cities = max_cities
         self.max_bytes = max_bytes  # of letters in one message
         self.letters: dict[str, Letter] = {}
         self.dropped_origins: set[str] = set()
         self.trusted_keys: dict[str, bytes] = {}  # named by an operator
+        self._digest: dict[str, Edition] | None = None
         self._state: bytes | None = None
 
     @property
@@ -71,8 +75,18 @@ class Node:
 
     @property
     def digest(self) -> dict[str, Edition]:
-        editions = {origin: letter.edition for origin, letter in self.letters.items()}
-        return editions | dict.fromkeys(self.dropped_origins, UNWANTED)
+        """One object until a letter changes: all peers that have the same letters share it."""
+        if self._digest is None:
+            editions = {origin: letter.edition for origin, letter in self.letters.items()}
+            self._digest = editions | dict.fromkeys(self.dropped_origins, UNWANTED)
+        return self._digest
+
+    def known_part(self, digest: Digest) -> Digest:
+        """What is worth remembering of another city's digest: a name that this city has no letter of may be
+        invented, and is asked for by the digest itself."""
+        own = self.digest
+        known = {origin: edition for origin, edition in digest.items() if origin in own}
+        return own if known == own else known
 
     @property
     def state(self) -> bytes:
@@ -83,23 +97,23 @@ class Node:
     def restore(self, dropped_origins: Iterable[str], trusted_keys: dict[str, bytes]) -> None:
         """What an operator decided before the last stop."""
         self.dropped_origins, self.trusted_keys = set(dropped_origins), dict(trusted_keys)
-        self._state = None
+        self._changed()
 
     def take(self, letters: Iterable[Letter]) -> None:
         """Keep these letters in place of older ones."""
         admitted = [letter for letter in letters if letter.origin not in self.dropped_origins]
         self.letters = merge(self.letters, admitted)
-        self._state = None
+        self._changed()
 
     def drop(self, origin: str) -> None:
         """Forget this city's letter, and take none from now on, not even from a relay."""
         self._forget(origin)
         self.dropped_origins.add(origin)
-        self._state = None
+        self._changed()
 
     def readmit(self, origin: str) -> None:
         self.dropped_origins.discard(origin)
-        self._state = None
+        self._changed()
 
     def trust(self, origin: str, key: bytes) -> None:
         """Know a city by this key; its letter under another key counts no more."""
@@ -110,6 +124,19 @@ class Node:
 
     def _forget(self, origin: str) -> None:
         self.letters = {other: letter for other, letter in self.letters.items() if other != origin}
+
+    def _changed(self) -> None:
+        self._digest = self._state = None
+
+    def is_known(self, origin: str) -> bool:
+        """Whether this is a city of the mesh, as far as this city can tell, and not just a name."""
+        return origin in self.letters or origin in self.trusted_keys or origin in (self._cities or ())
+
+    def key_of(self, origin: str, newest: Letter | None = None) -> bytes | None:
+        """The key by which a city is known: as the configuration names it, or an operator, or its letter."""
+        newest = newest or self.letters.get(origin)
+        key = self.named_keys.get(origin) or self.trusted_keys.get(origin)
+        return key or (newest.key if newest is not None else None)
 
     # An exchange
 
@@ -173,13 +200,13 @@ class Node:
             origin = ""
             is_sealed = False
             try:
-                letter = Letter.read(wire)
+                letter = read_letter(wire)
                 origin = letter.origin
                 if origin in self.dropped_origins:
                     continue
                 newest = fresh.get(origin) or self.letters.get(origin)
-                self._check_key(letter, newest)
-                if newest is not None and letter.order <= newest.order:
+                is_old = newest is not None and letter.order <= newest.order
+                if is_old and letter.key == self.key_of(origin, newest):
                     continue
                 letter.verify()
                 is_sealed = True
@@ -197,19 +224,20 @@ class Node:
 
     def _check_key(self, letter: Letter, newest: Letter | None) -> None:
         origin = letter.origin
-        key = self.trusted_keys.get(origin) or (newest.key if newest is not None else letter.key)
-        if letter.key != key:
-            raise BadSummary(
-                "it is sealed with another key than the one this city is known by. If the city was set up "
-                f"anew, every other city has to trust its new key: POST /peers/{origin}/trust "
-                "(its own GET /state shows the key)"
-            )
+        if letter.key == (self.key_of(origin, newest) or letter.key):
+            return
+        remedy = f"POST /peers/{origin}/trust"
+        if origin in self.named_keys:
+            remedy = "change it in gossip.cities"
+        raise BadSummary(
+            "it is sealed with another key than the one this city is known by. If the city was set up "
+            f"anew, every other city has to trust its new key: {remedy} (its own GET /state shows the key)"
+        )
 
     def admit(self, letter: Letter, newest: Letter | None, incoming: int = 0) -> None:
         """Check that letters of this kind are taken at all; BadSummary says why not."""
         origin, summary = letter.origin, letter.summary
-        if not NAME.fullmatch(origin):
-            raise BadSummary(f"{origin!r:.50} is not a city's name")
+        self._check_key(letter, newest)
         if self._cities is not None and origin not in self._cities and origin != self.origin:
             raise BadSummary("it is not among the cities that gossip.cities admits")
         if newest is None and origin != self.origin and len(self.letters) + incoming >= self.max_cities:
@@ -218,3 +246,11 @@ class Node:
             raise BadSummary("its epoch or version is out of range: no city could have reached it")
         if summary.fingerprint != self.fingerprint:
             raise BadSummary("it was made for other prices, shared features, policy or group")
+
+
+def read_letter(wire: bytes) -> Letter:
+    """A letter whose origin is a city's name, so that it may be kept, shown and logged."""
+    letter = Letter.read(wire)
+    if not NAME.fullmatch(letter.origin):
+        raise BadSummary(f"{letter.origin!r:.50} is not a city's name")
+    return letter

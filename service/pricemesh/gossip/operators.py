@@ -4,7 +4,7 @@ committed and stays in force across restarts."""
 import asyncio
 
 from pricemesh.city.pricing import Pricing
-from pricemesh.errors import UnknownCity
+from pricemesh.errors import NotAllowed, UnknownCity
 from pricemesh.gossip.absorber import Absorber
 from pricemesh.gossip.client import GossipClient
 from pricemesh.gossip.intake import Intake
@@ -41,7 +41,7 @@ class Operators:
             raise UnknownCity("a city cannot drop itself: POST /admin/leave lets it leave the mesh")
         await self._pricing.commit(DropOrigin(origin, self._clock()))
         self._node.drop(origin)
-        self._intake.quarantines.pop(origin, None)
+        self._intake.quarantine.lift(origin)
         await self._absorber.absorb()
 
     async def readmit(self, origin: str) -> None:
@@ -55,9 +55,11 @@ class Operators:
         """Know this city by this key from now on: it was set up anew."""
         if origin == self._node.origin:
             raise UnknownCity("a city's own key is in its database: name another city")
+        if self._node.named_keys.get(origin, key) != key:
+            raise NotAllowed(f"gossip.cities names another key for {origin}: change it there and restart")
         await self._pricing.commit(TrustKey(origin, key))
         self._node.trust(origin, key)
-        self._intake.quarantines.pop(origin, None)
+        self._intake.quarantine.lift(origin)
         await self._absorber.absorb()
 
     async def leave(self) -> int:

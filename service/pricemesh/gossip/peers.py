@@ -1,9 +1,10 @@
 """The other cities: their addresses, and how exchanges with them went. Counts and times, no sockets."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from pricemesh.gossip.bounds import make_room, shortened
 from pricemesh.gossip.letter import Letter
 from pricemesh.gossip.message import Digest
 from pricemesh.gossip.node import Delivery
@@ -24,6 +25,7 @@ class Peer:
     address: str  # empty: a city that calls here and whose address is not known
     is_configured: bool = True
     origin: str = ""
+    receiver: str = ""  # the name it introduced itself by: messages to this address are signed for it
     digest: Digest | None = None  # its letters, as far as this city knows
     common_state: bytes = b""  # of both cities when they last had the same letters
     misses: int = 0
@@ -34,7 +36,7 @@ class Peer:
     bytes_in: int = 0
     bytes_out: int = 0
     fault: str = ""
-    _deliveries: dict[Delivery, int] = field(default_factory=dict)  # with their ticks
+    _deliveries: dict[str, tuple[Delivery, int]] = field(default_factory=dict)  # by origin, with their ticks
 
     @property
     def silent(self) -> bool:
@@ -48,22 +50,31 @@ class Peer:
     def record_miss(self, fault: str) -> None:
         self.misses += 1
         self.wait_ticks = min(MAX_BACKOFF_TICKS, 2 ** min(self.misses - 1, 10))
-        self.fault = fault
+        self.fault = shortened(fault)
+
+    def record_postponement(self, fault: str) -> None:
+        """It is there and will answer soon: it is called again at the next tick, with the same letters."""
+        self.misses = self.wait_ticks = 0
+        self._deliveries.clear()
+        self.fault = shortened(fault)
 
     def record_deliveries(self, letters: Iterable[Letter], digest: Digest | None, tick: int) -> None:
         """These letters were sent to it when it had the editions of `digest`."""
         if digest is not None:
             self._deliveries |= {
-                (letter.origin, letter.edition, digest.get(letter.origin)): tick for letter in letters
+                letter.origin: ((letter.origin, letter.edition, digest.get(letter.origin)), tick)
+                for letter in letters
             }
 
     def recent_deliveries(self, tick: int) -> Collection[Delivery]:
         """Letters that it was sent lately. Where its digest has not changed since, it did not take them:
         they are sent again only later."""
         self._deliveries = {
-            delivery: at for delivery, at in self._deliveries.items() if tick - at < TICKS_UNTIL_SENT_AGAIN
+            origin: (delivery, at)
+            for origin, (delivery, at) in self._deliveries.items()
+            if tick - at < TICKS_UNTIL_SENT_AGAIN
         }
-        return self._deliveries
+        return {delivery for delivery, _ in self._deliveries.values()}
 
 
 @dataclass
@@ -74,6 +85,7 @@ class AddressBook:
     fan_out: int
     max_callers: int = 512
     peers: dict[str, Peer] = field(default_factory=dict)  # by address
+    is_known: Callable[[str], bool] = lambda _: False  # whether a name belongs to a city of the mesh
     callers: dict[str, Peer] = field(default_factory=dict)  # by origin: cities whose address is not known
     ticks: int = 0
     _probes: int = 0
@@ -103,10 +115,15 @@ class AddressBook:
         peer = next((peer for peer in self.peers.values() if peer.origin == origin), None)
         peer = peer or self.peers.get(address)
         if peer is None:
-            if len(self.callers) >= self.max_callers:
-                self.callers.clear()
-            peer = self.callers.setdefault(origin, Peer(""))
+            peer = self._caller(origin)
         peer.origin = peer.origin or origin
+        return peer
+
+    def _caller(self, origin: str) -> Peer:
+        """Strangers make room for others; the cities of the mesh stay."""
+        peer = self.callers.pop(origin, None) or Peer("")
+        if make_room(self.callers, self.max_callers, self.is_known) or self.is_known(origin):
+            self.callers[origin] = peer  # those who called last are the last to go
         return peer
 
     def choose(self, rng: Rng) -> list[Peer]:
@@ -124,8 +141,9 @@ class AddressBook:
         return selection
 
 
-def count_bytes(counts: Counts, peer: Peer, received: int, transmitted: int) -> None:
-    peer.bytes_in += received
-    peer.bytes_out += transmitted
+def count_bytes(counts: Counts, peer: Peer | None, received: int, transmitted: int) -> None:
+    if peer is not None:
+        peer.bytes_in += received
+        peer.bytes_out += transmitted
     counts["bytes", "in"] += received
     counts["bytes", "out"] += transmitted

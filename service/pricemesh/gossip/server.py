@@ -1,6 +1,7 @@
 """Answers a peer's message: bytes and a signature come in, the same go out.
 
-It knows no HTTP: a refusal is an error of ours, and the HTTP layer makes it a status.
+It knows no HTTP: a refusal is an error of ours, and the HTTP layer makes it a status. Strangers, who have no
+secret, are refused before their body is read; what they do counts for their machine and for no city.
 """
 
 import logging
@@ -9,19 +10,20 @@ import msgspec
 
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.rate_limiter import RateLimiter
-from pricemesh.errors import IncompatibleMesh, NotAllowed
+from pricemesh.errors import IncompatibleMesh, NotAllowed, OtherReceiver, Unauthenticated
 from pricemesh.gossip.discovery import MAX_ADDRESSES, Discovery
 from pricemesh.gossip.intake import Intake
 from pricemesh.gossip.letter import Letter
-from pricemesh.gossip.message import Message
+from pricemesh.gossip.message import NO_STATE, Message
 from pricemesh.gossip.node import Node
 from pricemesh.gossip.peers import AddressBook, Counts, Peer, count_bytes
 from pricemesh.gossip.publisher import Publisher
-from pricemesh.gossip.signing import Keyring
+from pricemesh.gossip.signing import HEADER, Claims, Keyring
 
 log = logging.getLogger("pricemesh.gossip")
 
-CITIES_PER_MACHINE = 20  # that may call at full rate
+STRANGERS_PER_MACHINE = 20  # that may call at full rate
+MAX_MACHINES = 10_000  # whose rates are counted apart
 
 
 class GossipServer:
@@ -43,8 +45,11 @@ class GossipServer:
         self._clock = pricing.runtime.clock
         self._is_open = not settings.gossip.secrets and settings.security.api_keys_file is None
         rate, monotonic = settings.gossip.rate_per_second, pricing.runtime.monotonic
+        # Apart, so that neither strangers nor failures take anything from the cities of the mesh.
         self._city_limiter = RateLimiter(rate, monotonic)
-        self._machine_limiter = RateLimiter(CITIES_PER_MACHINE * rate, monotonic)
+        self._stranger_limiter = RateLimiter(rate, monotonic, 4 * node.max_cities)
+        self._machine_limiter = RateLimiter(STRANGERS_PER_MACHINE * rate, monotonic, MAX_MACHINES)
+        self._failure_limiter = RateLimiter(STRANGERS_PER_MACHINE * rate, monotonic, MAX_MACHINES)
         self._node = node
         self._book = book
         self._publisher = publisher
@@ -53,31 +58,72 @@ class GossipServer:
         self._keyring = keyring
         self._counts = counts
 
+    def admit(self, signature: str, machine: str) -> Claims | None:
+        """Check all that can be known before a body is read: whether this city takes gossip, and whether the
+        signature is a member's, for this city, of this minute and not used before."""
+        if not self._publisher.shares:
+            raise IncompatibleMesh(f"{self._node.origin} has a policy that shares nothing")
+        if not self._keyring.signs:
+            if not self._is_open:
+                raise NotAllowed("this city takes no gossip: it has API keys, but no gossip.secrets")
+            return None
+        try:
+            return self._keyring.check(signature, self._clock())
+        except (Unauthenticated, IncompatibleMesh):  # other refusals follow a MAC that holds
+            self._failure_limiter.take(machine)
+            raise
+
     async def receive(self, body: bytes, signature: str, machine: str) -> tuple[bytes | None, str]:
         """The answer to a peer's message (None: both have the same letters), and its signature."""
-        message = self._admit(body, signature, machine)
-        peer = await self._contact(message)
-        if self._is_publishing_due():
-            await self._publisher.publish()
-        await self._intake.receive(message)
-        reply = self._reply(peer, message)
+        claims = self.admit(signature, machine)
+        message = self._read(body, claims, machine)
+        peer: Peer | None = None
+        reply: Message | None
+        if claims is not None and not claims.receiver:
+            reply = self._introduction(message)
+        else:
+            self._check_sender(message)
+            peer = await self._contact(message)
+            if self._is_publishing_due():
+                await self._publisher.publish()
+            await self._intake.receive(message)
+            reply = self._reply(peer, message)
         answer = None if reply is None else reply.to_bytes()
         count_bytes(self._counts, peer, len(body), len(answer or b""))
-        reply_signature = self._keyring.sign_reply(signature, answer or b"") if self._keyring.signs else ""
+        reply_signature = self._keyring.sign_reply(signature, answer or b"") if claims is not None else ""
         return answer, reply_signature
 
-    def _admit(self, body: bytes, signature: str, machine: str) -> Message:
-        """The message, if its sender may exchange letters with this city."""
-        city = self._node.origin
-        if not self._publisher.shares:
-            raise IncompatibleMesh(f"{city} has a policy that shares nothing")
-        if not self._keyring.signs and not self._is_open:
-            raise NotAllowed("this city takes no gossip: it has API keys, but no gossip.secrets")
-        self._machine_limiter.take(machine)
-        self._keyring.verify(signature, body, self._clock())
+    def _read(self, body: bytes, claims: Claims | None, machine: str) -> Message:
+        """The message, if its sender's rate admits it. Only then is its nonce used up."""
+        if claims is not None and not claims.covers(body):
+            self._failure_limiter.take(machine)
+            raise Unauthenticated(
+                f"the {HEADER} header is not a signature of this body: sign the bytes that are sent"
+            )
         message = Message.from_bytes(body, self._node.max_entries)
-        sender = message.sender
-        self._city_limiter.take(sender)
+        is_known = self._node.is_known(message.sender)
+        if is_known:
+            self._city_limiter.take(message.sender)
+        else:
+            self._stranger_limiter.take(message.sender)
+            self._machine_limiter.take(machine)
+        if claims is not None:
+            self._keyring.remember(claims, is_known=is_known)
+        return message
+
+    def _introduction(self, message: Message) -> Message:
+        """This city's name, and nothing else, to a member that does not know it yet. It changes nothing here,
+        because its signature would be good in any city."""
+        if message.digest is not None or message.letters or message.addresses or message.leave:
+            raise OtherReceiver(
+                f"a message with letters must be signed for the city that it is for; this one is "
+                f"{self._node.origin}"
+            )
+        return Message(self._node.origin, state=NO_STATE)
+
+    def _check_sender(self, message: Message) -> None:
+        """Whether it may exchange letters with this city."""
+        city, sender = self._node.origin, message.sender
         if sender == city:
             raise IncompatibleMesh(f"two cities are called {sender}: every city needs a name of its own")
         if sender in self._node.dropped_origins:
@@ -87,7 +133,6 @@ class GossipServer:
                 f"{sender} and {city} differ in prices, shared features, policy or group; "
                 f"{city} has {self._common}"
             )
-        return message
 
     async def _contact(self, message: Message) -> Peer:
         """The peer that sent this message."""
@@ -115,7 +160,7 @@ class GossipServer:
         if message.state == node.state:
             peer.common_state, peer.digest = node.state, node.digest
         elif message.digest is not None:
-            peer.digest = {**message.digest, **node.digest}  # once it has taken what it lacks
+            peer.digest = node.digest  # once it has taken what it lacks
         if reply is None and self._publisher.has_left:
             reply = node.brief_message()
         if reply is None:

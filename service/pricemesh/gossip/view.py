@@ -10,7 +10,7 @@ def peers_of(gossip: Gossip) -> list[dict[str, Any]]:
     """Every city known, whether it is reached, relayed, refused or dropped."""
     node, book = gossip.node, gossip.book
     by_origin = book.callers | {peer.origin: peer for peer in book.peers.values() if peer.origin}
-    names = set(node.letters) | set(by_origin) | set(gossip.intake.quarantines) | node.dropped_origins
+    names = set(node.letters) | set(by_origin) | set(gossip.intake.quarantine.marks) | node.dropped_origins
     shares = gossip.pricing.learner.shares()
     rows = [_row(gossip, origin, by_origin.get(origin), shares) for origin in sorted(names - {gossip.city})]
     return rows + [_row(gossip, "", peer, shares) for peer in book.peers.values() if not peer.origin]
@@ -18,7 +18,7 @@ def peers_of(gossip: Gossip) -> list[dict[str, Any]]:
 
 def _row(gossip: Gossip, origin: str, peer: Peer | None, shares: dict[str, float]) -> dict[str, Any]:
     now = gossip.pricing.runtime.clock()
-    letter, quarantine = gossip.node.letters.get(origin), gossip.intake.quarantines.get(origin)
+    letter, mark = gossip.node.letters.get(origin), gossip.intake.quarantine.marks.get(origin)
     heard_at = max(gossip.intake.received_at.get(origin, 0.0), (peer.heard_at if peer else None) or 0.0)
     return {
         "origin": origin or None,
@@ -27,8 +27,9 @@ def _row(gossip: Gossip, origin: str, peer: Peer | None, shares: dict[str, float
         "version": letter.summary.version if letter else None,
         "age_seconds": max(0.0, round(now - heard_at, 3)) if heard_at else None,
         "status": _status(gossip, origin, peer, now),
-        "reason": quarantine.reason if quarantine else (peer.fault or None) if peer else None,
-        "via": quarantine.via if quarantine else None,
+        "reason": mark.reason if mark else (peer.fault or None) if peer else None,
+        "via": mark.via if mark else None,
+        "quarantine_ends": mark.ending(origin) if mark else None,
         "weights": gossip.pricing.learner.weights_of(origin) if letter else [],
         "share": shares.get(origin) if letter else None,
         "bytes_in": peer.bytes_in if peer else 0,
@@ -39,7 +40,7 @@ def _row(gossip: Gossip, origin: str, peer: Peer | None, shares: dict[str, float
 def _status(gossip: Gossip, origin: str, peer: Peer | None, now: float) -> str:
     if origin in gossip.node.dropped_origins:
         return "dropped"
-    if origin in gossip.intake.quarantines:
+    if origin in gossip.intake.quarantine.marks:
         return "quarantined"
     if peer is None:
         return "relayed"

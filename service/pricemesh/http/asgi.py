@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from pricemesh.city.pricing import Pricing
-from pricemesh.errors import PricemeshError, WrongMethod
+from pricemesh.errors import PricemeshError, UnreadableBody, WrongMethod
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.signing import HEADER
 from pricemesh.http.admission import Admission, RequestContext
-from pricemesh.http.body import announced_length, expects_continue, is_large, read_body
+from pricemesh.http.body import Body, BodyBudget, announced_length, expects_continue, is_large, read_body
 from pricemesh.http.exchange import Answer, Exchange
 from pricemesh.http.problems import refusal, unforeseen
 from pricemesh.http.traffic import Traffic, TrafficCall
@@ -22,6 +22,9 @@ Send = Callable[[Message], Awaitable[None]]
 Receive = Callable[[], Awaitable[Message]]
 GOSSIP_MEDIA_TYPE = "application/octet-stream"
 _SIGNATURE = HEADER.encode()
+GOSSIP_BODIES = 16  # of the largest size, in memory at once
+MIN_GOSSIP_BUDGET_BYTES = 4_194_304
+GOSSIP_BODY_SECONDS = 30.0  # in which a body must arrive
 
 
 class AsgiExchange(Exchange):
@@ -58,6 +61,7 @@ class Application:
             if pricing.settings.server.fast_path
             else {}
         )
+        self.gossip_budget = BodyBudget(max(GOSSIP_BODIES * self.max_body_bytes, MIN_GOSSIP_BUDGET_BYTES))
         self._framework = framework
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -136,20 +140,32 @@ class Application:
             self.admission.finish(context, route, status or 500, detail)
 
     async def _answer_gossip(self, scope: Any, receive: Receive, send: Send) -> None:
-        """A peer's message and our answer: bytes both ways."""
+        """A peer's message and our answer: bytes both ways. No body is read for a caller whose signature
+        does not hold."""
         if scope["method"] != "POST":
             raise WrongMethod(scope["method"], allowed="POST")
-        body = await read_body(scope, receive, self.max_body_bytes)
+        length = announced_length(scope["headers"])
+        Body(self.max_body_bytes).announce(length)
         signature = next((value for name, value in scope["headers"] if name == _SIGNATURE), b"").decode(
             "latin-1"
         )
         machine = (scope.get("client") or ("",))[0]
-        answer, reply_signature = await self.gossip.receive(body, signature, machine)
+        self.gossip.admit(signature, machine)
+        with self.gossip_budget.reserve(machine, self.max_body_bytes if length is None else length):
+            try:
+                async with asyncio.timeout(GOSSIP_BODY_SECONDS):
+                    body = await read_body(scope, receive, self.max_body_bytes)
+            except TimeoutError:
+                limit = f"the body did not arrive within {GOSSIP_BODY_SECONDS:g} s"
+                raise UnreadableBody([("", limit)]) from None
+            answer, reply_signature = await self.gossip.receive(body, signature, machine)
         headers = [(_SIGNATURE, reply_signature.encode())] if reply_signature else []
         status = 204
         if answer is not None:
             status = 200
-            length = str(len(answer)).encode()
-            headers += [(b"content-type", GOSSIP_MEDIA_TYPE.encode()), (b"content-length", length)]
+            headers += [
+                (b"content-type", GOSSIP_MEDIA_TYPE.encode()),
+                (b"content-length", b"%d" % len(answer)),
+            ]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer or b""})

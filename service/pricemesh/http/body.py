@@ -1,12 +1,15 @@
 """Bodies of requests as they arrive: how long they say they are, and how long they may be."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from pricemesh.errors import BodyTooLarge, UnreadableBody
+from pricemesh.errors import BodyTooLarge, TooFast, UnreadableBody
 
 # A body that follows a refusal is read and thrown away, so that the connection can be kept, up to this size.
 MAX_DISCARDED_BYTES = 65_536
+MIN_RESERVED_BYTES = 4096
 INCOMPLETE = "the request ended before its body was complete"
 
 
@@ -38,6 +41,35 @@ class Body:
 
     def _too_large(self) -> BodyTooLarge:
         return BodyTooLarge(f"a body here has at most {self._max_bytes} bytes (limits.body_bytes)")
+
+
+class BodyBudget:
+    """At most so many bytes of bodies in memory at once, and half of them from one machine. A body counts
+    with the length it announces from before it is read until its answer is made; a short one as 4 KiB, for
+    everything else that a request takes."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes_by_machine: Counter[str] = Counter()
+
+    @property
+    def used_bytes(self) -> int:
+        return self._bytes_by_machine.total()
+
+    @contextmanager
+    def reserve(self, machine: str, length: int) -> Iterator[None]:
+        """TooFast where there is no room."""
+        length = max(length, MIN_RESERVED_BYTES)
+        of_machine = self._bytes_by_machine[machine] + length
+        if self.used_bytes + length > self._max_bytes or of_machine > self._max_bytes // 2:
+            raise TooFast(1.0, "too many bytes of gossip at once")
+        self._bytes_by_machine[machine] = of_machine
+        try:
+            yield
+        finally:
+            self._bytes_by_machine[machine] -= length
+            if self._bytes_by_machine[machine] <= 0:
+                del self._bytes_by_machine[machine]
 
 
 def announced_length(headers: Iterable[tuple[bytes, bytes]]) -> int | None:

@@ -118,9 +118,12 @@ def _gossip_call() -> dict[str, Any]:
     refusals = {
         401: "Not signed with a secret of this city, too old, or a replay.",
         403: "This city takes no gossip, or an operator has dropped the caller.",
-        409: "The cities differ in arms, shared features, policy or group.",
+        409: "The cities differ in arms, shared features, policy, group or gossip format.",
         413: "The body is too large.",
+        421: "Signed for another city.",
         422: "The body is not a gossip message.",
+        425: "Signed before this city started: sign anew and try again.",
+        429: "This city or machine calls too often.",
     }
     return {
         "tags": ["gossip"],

@@ -216,6 +216,7 @@ class PeerState(BaseModel):
     status: Literal["fresh", "relayed", "silent", "left", "quarantined", "dropped", "not reached"]
     reason: str | None
     via: str | None = Field(description="The city that brought the letter it is quarantined for.")
+    quarantine_ends: str | None = Field(description="What ends its quarantine.")
     weights: list[float] = Field(description="Its weight for each arm.")
     share: float | None = Field(
         description="Its share of what this city knows about the shared features: of the information "
@@ -243,6 +244,10 @@ class GossipState(BaseModel):
     ticks: int
     left: bool
     key: str = Field(description="The public key that verifies this city's letters.")
+    impostor: str | None = Field(
+        description="Which city brought letters in this city's own name under another key, and why they were "
+        "refused. Null if none did since the start."
+    )
 
 
 class Control(BaseModel):

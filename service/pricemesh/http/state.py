@@ -9,6 +9,7 @@ from pricemesh.gossip.view import peers_of
 
 
 async def state_of(pricing: Pricing, gossip: Gossip) -> dict[str, Any]:
+    impostor = gossip.intake.quarantine.impostor
     own = gossip.node.letters.get(gossip.city)
     return {
         **await pricing.state(),
@@ -20,5 +21,6 @@ async def state_of(pricing: Pricing, gossip: Gossip) -> dict[str, Any]:
             "ticks": gossip.ticks,
             "left": gossip.left,
             "key": gossip.publisher.seal.key.hex(),
+            "impostor": f"{impostor.via} brought a letter: {impostor.reason}" if impostor else None,
         },
     }

@@ -52,6 +52,11 @@ def run(settings: Settings, host: str, port: int) -> None:
             "a city with API keys takes only signed gossip: give all cities of the mesh the same "
             "gossip.secrets; `pricemesh keys gossip` makes one"
         )
+    if settings.gossip.secrets and not settings.gossip.cities:
+        log.warning(
+            "gossip.cities is empty: whoever has the gossip secret can invent cities, and each counts like a "
+            "real one; name the cities of the mesh"
+        )
     app = create_app(settings)
     app.pricing.open()
     app.gossip.open()

@@ -14,7 +14,8 @@ export function showMesh({ frame }) {
   drawNetwork(byId("network"), state);
   keyed(byId("peers"), state.peers, nameOf, rowsOf, (element, peer) => updateRows(element, peer, frame.at));
   const { gossip } = state;
-  say(byId("gossip"), `Group ${gossip.group}, epoch ${count(gossip.epoch)}, published up to version ${count(gossip.published_version)}, ${count(gossip.ticks)} ticks since the start.`);
+  const impostor = gossip.impostor ? ` Somebody writes in this city's name: ${gossip.impostor}.` : "";
+  say(byId("gossip"), `Group ${gossip.group}, epoch ${count(gossip.epoch)}, published up to version ${count(gossip.published_version)}, ${count(gossip.ticks)} ticks since the start.${impostor}`);
 }
 
 function rowsOf(peer) {
@@ -31,8 +32,9 @@ function updateRows(element, peer, at) {
     cell("status").replaceChildren(h("span", { class: `chip ${kind}`, title: meaning }, h("span", { "aria-hidden": "true" }, `${mark} `), peer.status));
   }
   const via = peer.via && peer.via !== peer.origin ? ` (brought by ${peer.via})` : "";
+  const ending = peer.quarantine_ends ? `; ends ${peer.quarantine_ends}` : "";
   element.classList.toggle("explained", Boolean(peer.reason));
-  say(cell("reason"), peer.reason ? `${meaning}: ${peer.reason}${via}` : "");
+  say(cell("reason"), peer.reason ? `${meaning}: ${peer.reason}${via}${ending}` : "");
   say(cell("version"), count(peer.version));
   ticking(cell("age"), peer.age_seconds === null ? null : at - peer.age_seconds);
   say(cell("share"), percent(peer.share));

@@ -9,7 +9,7 @@ export const STATUSES = {
   fresh: { mark: "●", kind: "good", meaning: "heard within the last ticks" },
   relayed: { mark: "◆", kind: "plain", meaning: "known through letters that others relay" },
   silent: { mark: "▲", kind: "warn", meaning: "stale, does not answer; its letters still count" },
-  quarantined: { mark: "■", kind: "bad", meaning: "what it sent was refused" },
+  quarantined: { mark: "■", kind: "bad", meaning: "a letter of it, or that it brought, was refused" },
   left: { mark: "○", kind: "faint", meaning: "has left the mesh" },
   dropped: { mark: "✕", kind: "faint", meaning: "dropped by an operator" },
   "not reached": { mark: "◌", kind: "faint", meaning: "has never answered" },
