@@ -137,6 +137,11 @@ class FeedbackSettings(Section):
         return self
 
 
+class ClockSettings(Section):
+    max_step_seconds: float = Field(default=5.0, gt=0, le=3600)  # a larger step holds feedback windows open
+    steady_seconds: float = Field(default=60.0, ge=0, le=86_400)  # until a new time is believed
+
+
 class GuardrailSettings(Section):
     floor: float | None = None
     ceiling: float | None = None
@@ -216,6 +221,7 @@ class Settings(Section):
     policy: PolicySettings = PolicySettings()
     database: DatabaseSettings = DatabaseSettings()
     feedback: FeedbackSettings = FeedbackSettings()
+    clock: ClockSettings = ClockSettings()
     guardrails: GuardrailSettings = GuardrailSettings()
     gossip: GossipSettings = GossipSettings()
     security: SecuritySettings = SecuritySettings()

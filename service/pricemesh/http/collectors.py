@@ -42,10 +42,16 @@ class CityCollector:
             ("pricemesh_writer_waiting", "Commands that wait to be committed", self._queue_length()),
             ("pricemesh_pinned", "1 while an operator has pinned the price", "pin" in pricing.controls),
             ("pricemesh_frozen", "1 while learning is frozen", "freeze" in pricing.controls),
+            ("pricemesh_clock_steady", "0 while no feedback window closes", pricing.clock.read().is_steady),
         ):
             gauge = GaugeMetricFamily(name, description, labels=["city"])
             gauge.add_metric([self._city], float(value))
             yield gauge
+        steps = CounterMetricFamily(
+            "pricemesh_clock_steps", "Jumps of the clock since the start", labels=["city"]
+        )
+        steps.add_metric([self._city], float(pricing.clock.steps))
+        yield steps
 
     def _queue_length(self) -> int:
         return self._pricing.waiting_rows

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
+from pricemesh.city.clock import watch
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.settings import Settings
 from pricemesh.dashboard.feed import Feed
@@ -64,6 +65,7 @@ def create_app(
         log.info("serving", extra={"city": settings.city, "learner_version": pricing.version})
         tasks = [
             asyncio.create_task(pricing.close_windows(), name="windows"),
+            asyncio.create_task(watch(pricing.clock), name="clock"),
             asyncio.create_task(feed.run(), name="feed"),
         ]
         try:
