@@ -14,6 +14,7 @@ KINDS = {
     "body-too-large": 413,
     "no-key": 401,
     "not-allowed": 403,
+    "wrong-host": 403,
     "too-fast": 429,
     "unknown-decision": 404,
     "other-reward": 409,

@@ -17,6 +17,7 @@ PricemeshError
 │   ├── WrongMethod       the path exists, under another method
 │   ├── Unauthenticated   no API key, or one that is not known
 │   ├── NotAllowed        a key without the scope
+│   ├── WrongHost         called by a name that is not this city's
 │   ├── TooFast           beyond the key's rate
 │   ├── UnknownDecision   no decision has this id
 │   ├── ConflictingReward the decision has another reward already
@@ -124,6 +125,10 @@ class Unauthenticated(Refused):
 
 
 class NotAllowed(Refused):
+    pass
+
+
+class WrongHost(Refused):
     pass
 
 

@@ -30,6 +30,7 @@ from pricemesh.errors import (
     UnknownCity,
     UnknownDecision,
     UnreadableBody,
+    WrongHost,
     WrongMethod,
 )
 from pricemesh.http import schemas
@@ -41,6 +42,7 @@ STATUSES: dict[type[PricemeshError], int] = {
     BodyTooLarge: 413,
     Unauthenticated: 401,
     NotAllowed: 403,
+    WrongHost: 403,
     TooFast: 429,
     UnknownDecision: 404,
     ConflictingReward: 409,

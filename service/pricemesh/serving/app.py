@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
+from pricemesh.city.addresses import host_of
 from pricemesh.city.clock import watch
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.settings import Settings
@@ -19,6 +20,7 @@ from pricemesh.dashboard.truth import TruthReports
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.http.admission import DOCS_FILES, ROUTINE_PATHS, STREAM_PATHS, Admission, RequestRecorder
 from pricemesh.http.asgi import Application
+from pricemesh.http.hosts import Hosts
 from pricemesh.http.keys import Gatekeeper, read_keys
 from pricemesh.http.metrics import Metrics
 from pricemesh.http.openapi import describe
@@ -54,6 +56,7 @@ def create_app(
         metrics,
         recorder,
         runtime,
+        hosts=_hosts(settings),
         log_above_seconds=0.0 if server.access_log else server.slow_seconds,
     )
     traffic = Traffic(pricing)
@@ -89,6 +92,15 @@ def create_app(
     _add_routes(framework, pricing, gossip, metrics, feed, truth)
     framework.openapi = lambda: describe(framework, settings, traffic)  # type: ignore[method-assign]
     return Application(framework, pricing=pricing, gossip=gossip, admission=admission, traffic=traffic)
+
+
+def _hosts(settings: Settings) -> Hosts | None:
+    """The names this city may be called by. With keys any, unless server.hosts lists them."""
+    names = settings.server.hosts
+    if settings.security.api_keys_file is not None and not names:
+        return None
+    own_address = settings.gossip.address
+    return Hosts([*names, host_of(own_address)] if own_address else names)
 
 
 def _add_routes(
