@@ -117,6 +117,10 @@ class Admission:
             context.caller = key.id
             gatekeeper.authorise(key, scope)
 
+    def still_admits(self, context: RequestContext) -> bool:
+        """For answers that last: whether the caller's key has been revoked since."""
+        return self._gatekeeper.still_admits(context.caller, scope_of(context.path))
+
     def finish(self, context: RequestContext, route: str, status: int, detail: str = "") -> None:
         """Count a request that has its answer, and log it if it was refused, failed or slow."""
         seconds = self._monotonic() - context.started
