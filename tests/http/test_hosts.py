@@ -101,6 +101,14 @@ def test_with_keys_the_name_is_checked_only_where_names_are_configured(
         assert city.http.get("/state", headers=headers | {"Host": host}).status_code == 200
 
 
+def test_a_page_under_a_configured_name_may_call(start_city: Start) -> None:
+    """The dashboard, opened by that name, asks for beliefs with this Origin."""
+    city = start_city(server={"hosts": ["pricing.local"]})
+    for name, status in (("pricing.local:8000", 200), ("evil.example", 403)):
+        headers = {"Host": "pricing.local:8000", "Origin": f"http://{name}"}
+        assert city.http.post("/beliefs", json=CONTEXT, headers=headers).status_code == status
+
+
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_a_caller_that_names_no_host_is_no_page_and_is_answered(start_city: Start, version: str) -> None:
     city = start_city()
