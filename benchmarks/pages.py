@@ -44,7 +44,7 @@ class Readers:
         self._selector = selectors.DefaultSelector()
         for _ in range(count):
             connection = socket.create_connection(("127.0.0.1", port))
-            connection.sendall(b"GET /events HTTP/1.1\r\nHost: city\r\n\r\n")
+            connection.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             self._selector.register(connection, selectors.EVENT_READ, connection)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()

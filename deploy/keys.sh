@@ -6,8 +6,8 @@
 # What exists is kept.
 #
 #   keys.sh                   make what is missing
-#   keys.sh new NAME SCOPES   an API key more, such as `new shop price,feedback`; cities know it once restarted
-#   keys.sh revoke NAME       take it back; cities forget it once restarted
+#   keys.sh new NAME SCOPES   an API key more, such as `new shop price,feedback`; cities know it at once
+#   keys.sh revoke NAME       take it back; cities refuse it at once
 #   keys.sh show NAME         print it
 #   keys.sh gossip            print the gossip secret
 set -eu

@@ -71,9 +71,9 @@ class RunningCity:
         return self.http.post("/feedback", json={"decision_id": decision_id, "reward": reward})
 
     def state(self) -> dict[str, Any]:
-        """Without `gossip`, which counts ticks."""
+        """Without `gossip`, which counts ticks, and `clock`, which waits after a start."""
         body: dict[str, Any] = self.http.get("/state").json()
-        del body["gossip"]
+        del body["gossip"], body["clock"]
         return body
 
     def tick(self, phase: str = "both") -> dict[str, Any]:

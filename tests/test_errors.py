@@ -16,6 +16,7 @@ KINDS = {
     "signed-too-early": 425,
     "other-receiver": 421,
     "not-allowed": 403,
+    "wrong-host": 403,
     "too-fast": 429,
     "unknown-decision": 404,
     "other-reward": 409,

@@ -19,6 +19,7 @@ PricemeshError
 │   ├── SignedTooEarly    gossip signed before this process started: it may be a repetition
 │   ├── OtherReceiver     gossip signed for another city
 │   ├── NotAllowed        a key without the scope
+│   ├── WrongHost         called by a name that is not this city's
 │   ├── TooFast           beyond the key's rate
 │   ├── UnknownDecision   no decision has this id
 │   ├── ConflictingReward the decision has another reward already
@@ -134,6 +135,10 @@ class OtherReceiver(Refused):
 
 
 class NotAllowed(Refused):
+    pass
+
+
+class WrongHost(Refused):
     pass
 
 

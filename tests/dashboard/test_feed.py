@@ -33,7 +33,9 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.clock = Clock()
         settings = settings_for(f"sqlite:///{folder}/city.db", limits={"event_readers": 2})
-        self.pricing = Pricing(settings, Runtime(clock=self.clock, monotonic=self.clock))
+        self.wall_offset_seconds = 0.0
+        wall = lambda: self.clock() + self.wall_offset_seconds  # noqa: E731
+        self.pricing = Pricing(settings, Runtime(clock=wall, monotonic=self.clock))
         gossip = Gossip(self.pricing)
         self.pricing.open()
         gossip.open()
@@ -229,5 +231,20 @@ def test_a_stream_whose_reader_does_not_read_ends_without_a_final_chunk(
         await stream
         assert all(chunk.get("more_body", True) for chunk in chunks)
         assert "did not keep up" in caplog.text
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("step", [-7200.0, 15.0])
+def test_a_clock_that_jumps_changes_no_rate(stage: Stage, step: float) -> None:
+    async def scenario() -> None:
+        async with stage.feed.reader() as reader:
+            for second in range(6):
+                stage.wall_offset_seconds = step if second >= 3 else 0.0
+                stage.state = {"decisions": 4 * (second + 1), "feedback": 2 * (second + 1)}
+                await stage.pass_seconds(1)
+            while not reader.events.empty():
+                name, frame = next_event(reader)
+        assert (name, frame["rates"]) == ("frame", {"decisions": 4.0, "feedback": 2.0})
 
     run(scenario)

@@ -82,6 +82,13 @@ def test_a_long_run_is_shown_whole_with_few_marks() -> None:
     assert reports.marks[-1][1] == {"lisbon": (0.5, None)}
 
 
+def test_marks_go_on_after_the_clock_was_set_back() -> None:
+    reports = TruthReports(demo=True)
+    for now in (7200.0, 0.0, 1.0):
+        reports.report([CityTruth(city="lisbon", together=Regret(decisions=1, regret=0.5))], now)
+    assert [at for at, _ in reports.marks] == [7200.0, 0.0, 1.0]
+
+
 def test_a_drive_reports_the_truth_to_a_demonstration(
     start: Callable[[bool], RunningCity], tmp_path: Path
 ) -> None:

@@ -1,12 +1,16 @@
 """What answers: bytes and a signature in, bytes and a signature out, or a refusal that changes nothing."""
 
 import asyncio
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from pricemesh.city.deciding import Quote
+from pricemesh.city.loop import FutureTicket
+from pricemesh.city.pricing import Pricing
 from pricemesh.errors import (
     IncompatibleMesh,
     NotAllowed,
@@ -15,10 +19,11 @@ from pricemesh.errors import (
     Unauthenticated,
     UnreadableBody,
 )
+from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.message import Message
 from pricemesh.gossip.signing import Keyring
 from pricemesh.http.keys import write_keys
-from tests.gossip.memory_network import NOON, SECRETS, MemoryCity, memory_mesh
+from tests.gossip.memory_network import NOON, SECRETS, FakeClock, MemoryCity, memory_mesh
 
 UNSIGNED: dict[str, Any] = {"secrets": (), "peers": ()}
 
@@ -193,5 +198,36 @@ def test_addresses_are_told_to_a_city_that_discovers_and_to_no_other(tmp_path: P
                 read = Message.from_bytes(answer or b"")
                 assert len(read.addresses) == addresses
                 assert peers[0] not in read.addresses
+
+    asyncio.run(story())
+
+
+def test_callers_get_news_also_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    """A city without peers of its own publishes only when it is called."""
+
+    async def story() -> None:
+        clock, monotonic = FakeClock(), FakeClock(0.0)
+        async with memory_mesh(tmp_path, ["faro"], gossip=UNSIGNED | {"lockstep": False}) as (faro,):
+            runtime = replace_fields(faro.pricing.runtime, clock=clock, monotonic=monotonic)
+            await faro.stop()
+            pricing = Pricing(faro.settings, runtime)
+            gossip = Gossip(pricing)
+            await pricing.start()
+            await gossip.start()
+            for seed in range(2):
+                await teach(pricing, seed)
+                await gossip.server.receive(full_message(faro).to_bytes(), "", "machine")
+                assert gossip.node.letters["faro"].summary.version == seed + 1
+                monotonic.advance(10.0)
+                clock.advance(-7200.0)
+            await gossip.stop()
+            await pricing.stop()
+
+    async def teach(pricing: Pricing, seed: int) -> None:
+        ticket, feedback = FutureTicket(), FutureTicket()
+        pricing.quote(Quote([(f"d{seed}", None)], bytes(8 * 5)), ticket)
+        await ticket.future
+        pricing.feedback([(f"d{seed}", 1.0)], feedback)
+        await feedback.future
 
     asyncio.run(story())

@@ -7,6 +7,16 @@ from typing import Any
 PATHS = ("/price", "/price/batch", "/feedback", "/feedback/batch")
 SHARED = {"demand": 0.5, "rain": 0.25, "event": 1.0}
 LOCAL = {"tourists": 0.1, "strike": 0.0}
+GOOD_HOSTS = ("localhost", "LOCALHOST:8000", "127.0.0.1", "127.8.9.1:80", "[::1]:8000", "localhost.:1")
+BAD_HOSTS = (
+    "city",
+    "evil.example:8000",
+    "localhost.evil.example",
+    "",
+    "[::1",
+    "127.0.0.1@evil",
+    "localhost:x",
+)
 
 
 class StreamMaker:
@@ -14,6 +24,7 @@ class StreamMaker:
 
     def __init__(self, seed: int, keys: tuple[str, ...] = ()) -> None:
         self._rng = random.Random(seed)
+        self._host_rng = random.Random(f"host {seed}")
         self._keys = keys
         self._name = f"s{seed}"
         self._decisions = 0
@@ -37,7 +48,7 @@ class StreamMaker:
         method = rng.choice(("POST",) * 12 + ("GET", "PUT", "post"))
         version = rng.choice(("1.1",) * 12 + ("1.0",))
         target = path + rng.choice(("",) * 10 + ("?x=1", "/"))
-        headers = [("host", "city"), *self._headers()]
+        headers = [*self._hosts(), *self._headers()]
         if rng.random() < 0.3:
             headers.insert(rng.randrange(len(headers) + 1), ("Transfer-Encoding", "chunked"))
             body = self._chunked(body)
@@ -46,6 +57,13 @@ class StreamMaker:
             headers.insert(rng.randrange(len(headers) + 1), ("Content-Length", str(length)))
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
         return f"{method} {target} HTTP/{version}\r\n{lines}\r\n".encode("latin-1") + body
+
+    def _hosts(self) -> list[tuple[str, str]]:
+        """Mostly one good name; sometimes a bad one, none at all or two."""
+        rng = self._host_rng
+        if rng.random() < 0.9:
+            return [("host", rng.choice(GOOD_HOSTS))]
+        return [("Host", rng.choice(GOOD_HOSTS + BAD_HOSTS)) for _ in range(rng.choice((0, 1, 1, 1, 2)))]
 
     def _headers(self) -> list[tuple[str, str]]:
         rng = self._rng

@@ -57,6 +57,7 @@ class Desk:
             Metrics("lisbon"),
             self.recorder,
             Runtime(monotonic=lambda: 0.0),
+            hosts=None,
             log_above_seconds=0.0,
         )
         self._call = TrafficCall(

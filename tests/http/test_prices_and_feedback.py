@@ -60,7 +60,7 @@ def test_learning_shows_in_the_next_price(city: RunningCity) -> None:
 
 def test_late_feedback_is_gone_but_a_repeated_one_is_not(start: Start) -> None:
     now = 1_700_000_000.0
-    city = start(Runtime(clock=lambda: now))
+    city = start(Runtime(clock=lambda: now, monotonic=lambda: now))
     early, late = city.price()["decision_id"], city.price()["decision_id"]
     city.feedback(early, 1.0)
     now += 604_801

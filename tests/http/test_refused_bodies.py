@@ -12,7 +12,7 @@ from tests.running import CityProcess
 
 BODY_BYTES = 4_000_000
 MAX_GROWTH_KB = 10_000  # far below the bodies sent
-HEAD = b"POST /price HTTP/1.1\r\nhost: city\r\ncontent-length: %d\r\n\r\n" % BODY_BYTES
+HEAD = b"POST /price HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % BODY_BYTES
 
 
 @pytest.fixture(params=["true", "false"])

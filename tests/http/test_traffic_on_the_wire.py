@@ -83,13 +83,13 @@ def wire(city: RunningCity) -> Iterator[Wire]:
 
 def plain(body: Any, path: str = "/price", head: str = "", version: str = "1.1") -> bytes:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = f"POST {path} HTTP/{version}\r\nhost: city\r\n{head}content-length: {len(content)}\r\n\r\n"
+    lines = f"POST {path} HTTP/{version}\r\nhost: localhost\r\n{head}content-length: {len(content)}\r\n\r\n"
     return lines.encode() + content
 
 
 def chunked(body: Any, path: str = "/price", head: str = "") -> bytes:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = f"POST {path} HTTP/1.1\r\nhost: city\r\n{head}transfer-encoding: chunked\r\n\r\n".encode()
+    lines = f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{head}transfer-encoding: chunked\r\n\r\n".encode()
     pieces = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (content[:7], content[7:]) if part)
     return lines + pieces + b"0\r\n\r\n"
 
@@ -158,7 +158,7 @@ def test_a_body_may_come_in_pieces(wire: Wire) -> None:
 
 def test_pipelined_requests_are_answered_in_their_order(wire: Wire) -> None:
     calls = [plain({**CONTEXT, "decision_id": f"pipe-{number}"}) for number in range(5)]
-    wire.send(calls[0] + calls[1] + b"GET /healthz HTTP/1.1\r\nhost: city\r\n\r\n" + b"".join(calls[2:]))
+    wire.send(calls[0] + calls[1] + b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" + b"".join(calls[2:]))
     ids = [json.loads(wire.answer()[1].body).get("decision_id", "alive") for _ in range(6)]
     assert ids == ["pipe-0", "pipe-1", "alive", "pipe-2", "pipe-3", "pipe-4"]
 
@@ -186,7 +186,7 @@ def test_a_body_beyond_the_limit_is_refused_and_other_methods_are_named(wire: Wi
     assert wire.answer()[0] == 413
     wire.send(plain(b" " * 5000))
     assert wire.answer()[0] == 422
-    wire.send(b"GET /price HTTP/1.1\r\nhost: city\r\n\r\n")
+    wire.send(b"GET /price HTTP/1.1\r\nhost: localhost\r\n\r\n")
     status, answer = wire.answer()
     assert (status, answer.headers["allow"]) == (405, "POST")
 
@@ -242,7 +242,7 @@ def test_an_offered_upgrade_is_ignored_and_the_call_is_answered(
 
 def test_the_body_of_an_offered_upgrade_is_never_read_as_a_request(city: RunningCity, wire: Wire) -> None:
     before = count(city, "/healthz", 200)
-    wire.send(plain(b"GET /healthz HTTP/1.1\r\nhost: city\r\n\r\n", head=UPGRADE))
+    wire.send(plain(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n", head=UPGRADE))
     assert wire.answer()[0] == 422
     wire.send(plain(CONTEXT))
     assert wire.answer()[0] == 200
@@ -258,7 +258,7 @@ def test_a_city_is_no_proxy(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize(
-    "junk", [b"\x16\x03\x01 no HTTP", b"POST /price HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n"]
+    "junk", [b"\x16\x03\x01 no HTTP", b"POST /price HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n"]
 )
 def test_bytes_that_are_no_request_get_a_problem_document_after_the_answers_before_them(
     wire: Wire, junk: bytes
@@ -335,7 +335,7 @@ def test_a_price_before_junk_is_answered_to_a_caller_that_closed_its_side(wire: 
 
 
 def test_an_answer_that_has_begun_is_not_interrupted_by_another(wire: Wire) -> None:
-    wire.send(b"GET /events HTTP/1.1\r\nhost: city\r\ntransfer-encoding: chunked\r\n\r\n")
+    wire.send(b"GET /events HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
     answer = wire.socket.recv(65_536)
     assert answer.startswith(b"HTTP/1.1 200 ")
     wire.send(b"no chunk\r\n")
@@ -346,7 +346,7 @@ def test_an_answer_that_has_begun_is_not_interrupted_by_another(wire: Wire) -> N
 
 
 def test_headers_without_end_are_refused(wire: Wire) -> None:
-    wire.send(b"POST /price HTTP/1.1\r\nhost: city\r\n")
+    wire.send(b"POST /price HTTP/1.1\r\nhost: localhost\r\n")
     line = b"x-filler: " + b"f" * 2000 + b"\r\n"
     with suppress(OSError):
         for _ in range(60):

@@ -5,6 +5,7 @@ import re
 from urllib.parse import urlsplit
 
 CITY_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+HOST = r"[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\]"  # an IPv6 address stands in brackets
 CITY_NAME_RULE = "a letter or digit, then up to 99 letters, digits, dots, dashes or underscores"
 MAX_ADDRESS_CHARACTERS = 300
 HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,251}[a-z0-9])?")
@@ -37,6 +38,13 @@ def checked_address(address: str) -> str:
     if parts.username or parts.password or parts.query or parts.fragment or parts.path not in ("", "/"):
         raise ValueError(f"{address!r:.100} holds more than http://host:port")
     return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+def checked_host(host: str) -> str:
+    """A host without scheme and port, in lower case. ValueError says what is wrong."""
+    if not re.fullmatch(HOST, host.lower()):
+        raise ValueError(f"{host!r:.100} is not a name or an address without scheme and port")
+    return host.lower()
 
 
 def host_of(url: str) -> str:

@@ -154,7 +154,12 @@ def _is_no_table(fault: Fault) -> str:
 
 
 def _is_no_list(fault: Fault) -> str:
-    examples = {"prices": "[8.0, 9.0]", "peers": '["http://10.0.0.2:8000"]', "secrets": '["k1:..."]'}
+    examples = {
+        "prices": "[8.0, 9.0]",
+        "peers": '["http://10.0.0.2:8000"]',
+        "secrets": '["k1:..."]',
+        "hosts": '["pricing.local"]',
+    }
     example = examples.get(str(fault["loc"][-1]), '["..."]')
     return f"must be a list, such as {example}, not {kind_of(fault['input'])}"
 

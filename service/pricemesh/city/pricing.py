@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pricemesh.city.clock import SteadyClock
 from pricemesh.city.controls import Control, Controls
 from pricemesh.city.deciding import Decider, Quote
 from pricemesh.city.guardrails import Guardrails, Limits
@@ -49,6 +50,12 @@ class Pricing:
     ) -> None:
         self.settings = settings
         self.runtime = runtime
+        self.clock = SteadyClock(
+            runtime.clock,
+            runtime.monotonic,
+            max_step_seconds=settings.clock.max_step_seconds,
+            steady_seconds=settings.clock.steady_seconds,
+        )
         self.database = Database(
             settings.database.url, settings.city, runtime, settings.database.lock_wait_seconds
         )
@@ -87,7 +94,9 @@ class Pricing:
         self._opened = True
 
     def _restore(self, stored: StoredState) -> None:
-        """Bring learner and controls to what the database holds."""
+        """Bring learner, controls and clock to what the database holds."""
+        if stored.newest_row_at is not None:
+            self.clock.resume(stored.newest_row_at, self.settings.feedback.window_seconds)
         if stored.payload is not None:
             self.live.load(stored.payload, stored.tallies, stored.version)
         for lessons in self.database.lessons(self.version):
@@ -129,10 +138,11 @@ class Pricing:
         self.loop.quote(quote, ticket)
 
     def feedback(self, items: Sequence[tuple[str, float]], ticket: Ticket) -> None:
-        """Save rewards in one commit and learn them; the result has a `FeedbackResult` for each."""
-        now = self.runtime.clock()
-        decided_after = now - self.settings.feedback.window_seconds
-        self.loop.submit(SaveFeedback(items, now, self.controls.frozen, decided_after), ticket)
+        """Save rewards in one commit and learn them; the result has a `FeedbackResult` for each. While the
+        clock is not steady, only what is too late by its old and by its new time is refused."""
+        time = self.clock.read()
+        decided_after = time.earliest - self.settings.feedback.window_seconds
+        self.loop.submit(SaveFeedback(items, time.now, self.controls.frozen, decided_after), ticket)
 
     async def commit(self, command: Command) -> Any:
         """Its result, once it is committed; StorageUnavailable when it could not be."""
@@ -154,13 +164,13 @@ class Pricing:
 
     async def close_window(self) -> int:
         """Give the default reward to some decisions whose window has closed unanswered. Returns how many
-        were settled, with feedback or without; 0 when none is left."""
+        were settled, with feedback or without; 0 when none is left, or the clock is not steady."""
         reward = self.settings.feedback.default_reward
-        if reward is None:
+        time = self.clock.read()
+        if reward is None or not time.is_steady:
             return 0
-        now = self.runtime.clock()
-        closed_before = now - self.settings.feedback.window_seconds
-        command = CloseWindow(closed_before, reward, now, self.controls.frozen)
+        closed_before = time.now - self.settings.feedback.window_seconds
+        command = CloseWindow(closed_before, reward, time.now, self.controls.frozen)
         settled: int = await self.commit(command)
         return settled
 
@@ -264,5 +274,6 @@ class Pricing:
             "features": self.settings.features.model_dump(),
             "guardrails": self.settings.guardrails.model_dump(),
             "controls": self.controls.as_dict(),
+            "clock": self.clock.as_dict(),
             "fingerprint": self.settings.fingerprint.hex(),
         }

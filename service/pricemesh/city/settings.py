@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from pricemesh.city.addresses import CITY_NAME, CITY_NAME_RULE, checked_address
+from pricemesh.city.addresses import CITY_NAME, CITY_NAME_RULE, checked_address, checked_host
 from pricemesh.city.gossip_secrets import parse_city_key, parse_secret
 from pricemesh.core.arrays import MAX_CONTEXT_LENGTH
 from pricemesh.core.features import Feature, FeatureSpace
@@ -23,6 +23,13 @@ class Section(BaseModel):
     """`examples` of a required key are what an error tells the reader to write."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def split_by_comma(value: Any) -> Any:
+    """A variable may list its values with commas."""
+    if not isinstance(value, str):
+        return value
+    return [item.strip() for item in value.split(",") if item.strip()]
 
 
 class FeatureSettings(Section):
@@ -138,6 +145,11 @@ class FeedbackSettings(Section):
         return self
 
 
+class ClockSettings(Section):
+    max_step_seconds: float = Field(default=5.0, gt=0, le=3600)  # a larger step holds feedback windows open
+    steady_seconds: float = Field(default=60.0, ge=0, le=86_400)  # until a new time is believed
+
+
 class GuardrailSettings(Section):
     floor: float | None = None
     ceiling: float | None = None
@@ -194,10 +206,7 @@ class GossipSettings(Section):
     @field_validator("peers", "secrets", mode="before")
     @classmethod
     def _by_comma(cls, value: Any) -> Any:
-        """A variable may list its values with commas."""
-        if not isinstance(value, str):
-            return value
-        return [item.strip() for item in value.split(",") if item.strip()]
+        return split_by_comma(value)
 
     @field_validator("peers")
     @classmethod
@@ -236,11 +245,22 @@ class LabSettings(Section):
 class ServerSettings(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
+    hosts: tuple[str, ...] = Field(default=(), max_length=100)  # names it is called by, beside loopback ones
     drain_seconds: float = Field(default=0.5, ge=0, le=600)
     stop_with_stdin: bool = False  # stop at the end of standard input, so that no city outlives its parent
     fast_path: bool = True  # prices and feedback go from the HTTP parser to the city, not through ASGI
     access_log: bool = False  # log every request, not only refusals, errors and slow ones
     slow_seconds: float = Field(default=1.0, gt=0)  # a request that takes longer is logged
+
+    @field_validator("hosts", mode="before")
+    @classmethod
+    def _by_comma(cls, value: Any) -> Any:
+        return split_by_comma(value)
+
+    @field_validator("hosts")
+    @classmethod
+    def _names(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(checked_host, hosts))
 
 
 class Settings(Section):
@@ -250,6 +270,7 @@ class Settings(Section):
     policy: PolicySettings = PolicySettings()
     database: DatabaseSettings = DatabaseSettings()
     feedback: FeedbackSettings = FeedbackSettings()
+    clock: ClockSettings = ClockSettings()
     guardrails: GuardrailSettings = GuardrailSettings()
     gossip: GossipSettings = GossipSettings()
     security: SecuritySettings = SecuritySettings()

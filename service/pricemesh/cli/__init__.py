@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 
 from pricemesh.cli import bench, city, demo, drive, keys, paper, simulate, torture
-from pricemesh.cli.terminal import notes
+from pricemesh.cli.terminal import notes, open_standard_streams
 from pricemesh.errors import PricemeshError
 from pricemesh.version import __version__
 
@@ -55,6 +55,7 @@ def _main(
 
 def main() -> None:
     """The console script: an error of ours is printed without a traceback, and the exit code is 2."""
+    open_standard_streams()
     try:
         app()
     except PricemeshError as fault:

@@ -61,6 +61,9 @@ def serve(
     ] = False,
 ) -> None:
     """Serve one city: prices, feedback, audit, metrics."""
+    from pricemesh.serving import signals
+
+    signals.handle_early_signals()
     from pricemesh.city.configuration import load_settings
     from pricemesh.logs import configure_logs
     from pricemesh.serving.server import run

@@ -2,12 +2,15 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pricemesh.cli.terminal import notes
-from pricemesh.errors import InvalidParameter
+from pricemesh.errors import InvalidParameter, WrongConfiguration
+
+if TYPE_CHECKING:
+    from pricemesh.http.keys import Key
 
 app = typer.Typer(help="API keys: who may call what.", no_args_is_help=True, rich_markup_mode="markdown")
 DEFAULT_FILE = Path("keys.toml")
@@ -52,17 +55,29 @@ CITY_EXAMPLES = """
 """
 
 
+def _read(file: Path) -> "dict[str, Key]":
+    """The keys of a file, or an error in terms of this command."""
+    from pricemesh.http.keys import read_keys
+
+    try:
+        return read_keys(file)
+    except WrongConfiguration as error:
+        (fault,) = error.faults
+        detail = fault.removeprefix("security.api_keys_file: ")
+        raise InvalidParameter(f"cannot read {detail}: name the file of keys with --file") from None
+
+
 @app.command("new", epilog=NEW_EXAMPLES)
 def keys_new(
     scope: Annotated[str, typer.Option(help="price, feedback, read, admin; several with commas.")],
     name: Annotated[str, typer.Option(help="The name of its holder.")] = "",
     file: KeysFile = DEFAULT_FILE,
 ) -> None:
-    """Make a key. It is printed once; the file has only its hash. A running city knows it after a restart."""
-    from pricemesh.http.keys import new_key, read_keys, write_keys
+    """Make a key. It is printed once; the file has only its hash. A running city takes it in 2 seconds."""
+    from pricemesh.http.keys import new_key, write_keys
 
     presented, key = new_key(scope, name)
-    keys = read_keys(file) if os.path.exists(file) else {}  # false in a folder that is closed to us
+    keys = _read(file) if os.path.exists(file) else {}  # false in a folder that is closed to us
     write_keys(file, {**keys, key.id: key})
     print(presented)
     notes.print(
@@ -76,18 +91,16 @@ def keys_new(
 @app.command("list", epilog=LIST_EXAMPLES)
 def keys_list(file: KeysFile = DEFAULT_FILE) -> None:
     """List the keys: id, scopes, name."""
-    from pricemesh.http.keys import read_keys
-
-    for key in read_keys(file).values():
+    for key in _read(file).values():
         print(f"{key.id}  {','.join(sorted(key.scopes))}  {key.name}")
 
 
 @app.command("revoke", epilog=REVOKE_EXAMPLES)
 def keys_revoke(id_: Annotated[str, typer.Argument(metavar="ID")], file: KeysFile = DEFAULT_FILE) -> None:
-    """Revoke a key. A running city knows that after a restart."""
-    from pricemesh.http.keys import read_keys, write_keys
+    """Revoke a key. A running city refuses it within 2 seconds."""
+    from pricemesh.http.keys import write_keys
 
-    keys = read_keys(file)
+    keys = _read(file)
     if keys.pop(id_, None) is None:
         raise InvalidParameter(f"there is no key {id_!r} in {file}: `pricemesh keys list` shows the ids")
     write_keys(file, keys)

@@ -24,6 +24,13 @@ def results(*, stderr: bool) -> Console:
     return console if console.is_terminal else Console(stderr=stderr, width=200)
 
 
+def open_standard_streams() -> None:
+    """Open those that the parent has closed (`2>&-`): the next file that is opened would get their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+
+
 def progress_bar(unit: str) -> Progress:
     """On a terminal only; it is gone when the work is done."""
     return Progress(

@@ -22,7 +22,7 @@ HEADERS = [
 
 
 class EventStream(Response):
-    """Ends after a number of frames, when the reader leaves, or when the city stops.
+    """Ends after a number of frames, when the reader leaves, when its key is revoked, or when the city stops.
 
     A reader that does not keep up is disconnected without a final chunk: `send` to it blocks.
     """
@@ -38,7 +38,8 @@ class EventStream(Response):
             if scope.get("without_body"):
                 await send({"type": "http.response.body", "body": b""})
                 return
-            writing = asyncio.create_task(self._write(reader, send))
+            still_admitted = scope.get("still_admitted", lambda: True)
+            writing = asyncio.create_task(self._write(reader, send, still_admitted))
             tasks = [
                 writing,
                 asyncio.create_task(_wait_for_disconnect(receive)),
@@ -52,12 +53,12 @@ class EventStream(Response):
                 for task in tasks:
                     await cancel_task(task)
 
-    async def _write(self, reader: EventReader, send: Send) -> None:
+    async def _write(self, reader: EventReader, send: Send, still_admitted: Callable[[], bool]) -> None:
         await send(_chunk(b"retry: 2000\n\n"))
         remaining = None if self._frames is None else self._frames + 1  # the history comes first
         while remaining is None or remaining > 0:
             event = await reader.events.get()
-            if event is None:
+            if event is None or not still_admitted():
                 break
             await send(_chunk(event))
             remaining = None if remaining is None else remaining - 1

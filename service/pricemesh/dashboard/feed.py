@@ -63,7 +63,7 @@ class Feed:
         self._record_due = -math.inf  # monotonic
         self._readers: set[EventReader] = set()
         self._reader_count = 0  # with those that wait for their first frame
-        self._totals: deque[tuple[float, int, int]] = deque(maxlen=RATE_WINDOW_FRAMES)
+        self._totals: deque[tuple[float, int, int]] = deque(maxlen=RATE_WINDOW_FRAMES)  # monotonic time first
         self._next_second = 0  # number of the first second that no frame has held yet
         self._frame = b""
         self._built_at = -math.inf  # monotonic
@@ -142,7 +142,7 @@ class Feed:
         state = await self._state()
         latest = await self._pricing.latest_decisions(limit=LATEST_DECISIONS)
         now = self._clock()
-        rates = self._rates(now, state["decisions"], state["feedback"])
+        rates = self._rates(state["decisions"], state["feedback"])
         # Every reader has had the frame before this one, or the history a moment ago.
         first = max(self._next_second, self._history.length - MAX_SECONDS_IN_FRAME)
         self._next_second = self._history.length
@@ -164,8 +164,9 @@ class Feed:
             "truth": self._truth.latest,
         }
 
-    def _rates(self, now: float, decisions: int, feedback: int) -> dict[str, float] | None:
+    def _rates(self, decisions: int, feedback: int) -> dict[str, float] | None:
         """Per second, over the latest frames; None if no frame is recent enough to compare with."""
+        now = self._monotonic()
         while self._totals and now - self._totals[0][0] > 2 * RATE_WINDOW_FRAMES * PERIOD_SECONDS:
             self._totals.popleft()
         oldest = self._totals[0] if self._totals else None

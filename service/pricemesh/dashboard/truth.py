@@ -27,7 +27,8 @@ class TruthReports:
                 "(PRICEMESH_LAB_DEMO=true)"
             )
         self._latest = {city.city: {**city.model_dump(), "at": now} for city in cities}
-        if not self._marks or now - self._marks[-1][0] >= self._interval_seconds:
+        # A clock that is set back must not stop the marks until it has caught up.
+        if not self._marks or abs(now - self._marks[-1][0]) >= self._interval_seconds:
             regrets = {city.city: (_mean_regret(city.together), _mean_regret(city.alone)) for city in cities}
             self._marks.append((round(now, 3), regrets))
             if len(self._marks) >= MAX_MARKS:  # a long run is shown whole, with fewer points

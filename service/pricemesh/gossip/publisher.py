@@ -5,6 +5,7 @@ A version names one content, survives restarts and never goes back. A letter is 
 
 import asyncio
 import logging
+from math import inf
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Publisher:
         self._clock = pricing.runtime.clock
         self._seal: Seal | None = None
         self.epoch = 0
-        self.published_at = 0.0
+        self.published_at = -inf  # monotonic
         self._publishing = asyncio.Lock()
 
     @property
@@ -107,7 +108,7 @@ class Publisher:
             letter = self._write()
             await self._save(letter)
             self._node.take([letter])
-            self.published_at = self._clock()
+            self.published_at = self._pricing.runtime.monotonic()
 
     async def renew(self, newer: Letter) -> None:
         """A peer has a letter of this city that is newer than its database: it was restored from a backup.

@@ -45,6 +45,7 @@ class GossipServer:
         self._clock = pricing.runtime.clock
         self._is_open = not settings.gossip.secrets and settings.security.api_keys_file is None
         rate, monotonic = settings.gossip.rate_per_second, pricing.runtime.monotonic
+        self._monotonic = monotonic
         # Apart, so that neither strangers nor failures take anything from the cities of the mesh.
         self._city_limiter = RateLimiter(rate, monotonic)
         self._stranger_limiter = RateLimiter(rate, monotonic, 4 * node.max_cities)
@@ -147,7 +148,7 @@ class GossipServer:
 
     def _is_publishing_due(self) -> bool:
         """Callers get news at most twice in an interval, however many they are."""
-        age_seconds = self._clock() - self._publisher.published_at
+        age_seconds = self._monotonic() - self._publisher.published_at
         return self._settings.lockstep or age_seconds > self._settings.interval_seconds / 2
 
     def _reply(self, peer: Peer, message: Message) -> Message | None:

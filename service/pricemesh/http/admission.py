@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from pricemesh.http.hosts import Hosts
 from pricemesh.http.keys import Gatekeeper, Scope
 from pricemesh.http.metrics import Metrics
 from pricemesh.runtime import Runtime
@@ -17,7 +18,7 @@ PAGE_FILES = "/page"  # what the dashboard is made of
 OPEN_PATHS = frozenset(("/", "/mesh", "/healthz", "/readyz", "/version", "/docs", "/openapi.json"))
 ROUTINE_PATHS = frozenset(("/gossip", "/healthz", "/readyz", "/metrics"))  # called every few seconds
 STREAM_PATHS = frozenset(("/events",))  # last as long as their readers listen, so they are never slow
-_HEADERS = frozenset((b"x-request-id", b"authorization", b"x-api-key", b"origin"))
+_HEADERS = frozenset((b"x-request-id", b"authorization", b"x-api-key", b"origin", b"host"))
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,200}")
 
 
@@ -48,6 +49,7 @@ class RequestContext:
     request_id: bytes
     key: str | None  # as presented
     origin: str | None  # of the page that calls, if a browser says so
+    host: bytes | None  # by which the city is called
     caller: str = ""  # the key's id, once it is known
 
 
@@ -69,9 +71,12 @@ class Admission:
         recorder: RequestRecorder,
         runtime: Runtime,
         *,
+        hosts: Hosts | None,
         log_above_seconds: float,
     ) -> None:
+        """Without `hosts`, the city may be called by any name."""
         self._gatekeeper = gatekeeper
+        self._hosts = hosts
         self.metrics = metrics
         self._recorder = recorder
         self._log_above_seconds = log_above_seconds  # faster successes are not worth a line
@@ -80,11 +85,13 @@ class Admission:
 
     def context(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> RequestContext:
         """Of a request with these headers; their names are lower case."""
-        given_id = key = origin = None
+        given_id = key = origin = host = None
         for name, value in headers:
             if name not in _HEADERS:
                 continue
-            if name == b"x-request-id":
+            if name == b"host":
+                host = value if host is None else b"%b, %b" % (host, value)  # two are no name
+            elif name == b"x-request-id":
                 given_id = value
             elif name == b"origin":
                 origin = value.decode("latin-1")
@@ -94,11 +101,14 @@ class Admission:
                 key = value[7:].strip().decode("latin-1")
         if given_id is None or not _REQUEST_ID.fullmatch(given_id):
             given_id = b"%016x" % self._random_bits(64)
-        return RequestContext(self._monotonic(), method, path, given_id, key, origin)
+        return RequestContext(self._monotonic(), method, path, given_id, key, origin, host)
 
     def admit(self, context: RequestContext) -> None:
         """Raises a `Refused` when this caller may not make this request."""
         gatekeeper = self._gatekeeper
+        # Every browser sends a Host. Who sends none, such as a health check by HTTP/1.0, is no page.
+        if context.host is not None and self._hosts is not None:
+            self._hosts.admit(context.host)
         if context.origin is not None:
             gatekeeper.admit_page(context.origin)
         scope = scope_of(context.path)
@@ -106,6 +116,10 @@ class Admission:
         if key is not None and scope is not None:
             context.caller = key.id
             gatekeeper.authorise(key, scope)
+
+    def still_admits(self, context: RequestContext) -> bool:
+        """For answers that last: whether the caller's key has been revoked since."""
+        return self._gatekeeper.still_admits(context.caller, scope_of(context.path))
 
     def finish(self, context: RequestContext, route: str, status: int, detail: str = "") -> None:
         """Count a request that has its answer, and log it if it was refused, failed or slow."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 from pricemesh.city.pricing import Pricing
@@ -12,6 +13,7 @@ from pricemesh.gossip.signing import HEADER
 from pricemesh.http.admission import Admission, RequestContext
 from pricemesh.http.body import Body, BodyBudget, announced_length, expects_continue, is_large, read_body
 from pricemesh.http.exchange import Answer, Exchange
+from pricemesh.http.key_file import KeyFile
 from pricemesh.http.problems import refusal, unforeseen
 from pricemesh.http.traffic import Traffic, TrafficCall
 
@@ -50,11 +52,13 @@ class Application:
         gossip: Gossip,
         admission: Admission,
         traffic: Traffic,
+        key_file: KeyFile | None,
     ) -> None:
         self.pricing = pricing
         self.gossip = gossip
         self.admission = admission
         self.traffic = traffic
+        self.key_file = key_file
         self.max_body_bytes = pricing.settings.limits.body_bytes
         self.fast_calls = (
             {path.encode(): call for path, call in traffic.calls.items()}
@@ -105,6 +109,7 @@ class Application:
 
     async def _answer_other(self, context: RequestContext, scope: Any, receive: Receive, send: Send) -> None:
         request_id = scope["request_id"] = context.request_id.decode()
+        scope["still_admitted"] = partial(self.admission.still_admits, context)
         status: int | None = None
         detail = ""
 

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from pricemesh.city.pricing import Pricing
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.view import peers_of
+from pricemesh.http.key_file import KeyFile
 
 
 class CityCollector:
@@ -42,13 +43,38 @@ class CityCollector:
             ("pricemesh_writer_waiting", "Commands that wait to be committed", self._queue_length()),
             ("pricemesh_pinned", "1 while an operator has pinned the price", "pin" in pricing.controls),
             ("pricemesh_frozen", "1 while learning is frozen", "freeze" in pricing.controls),
+            ("pricemesh_clock_steady", "0 while no feedback window closes", pricing.clock.read().is_steady),
         ):
             gauge = GaugeMetricFamily(name, description, labels=["city"])
             gauge.add_metric([self._city], float(value))
             yield gauge
+        steps = CounterMetricFamily(
+            "pricemesh_clock_steps", "Jumps of the clock since the start", labels=["city"]
+        )
+        steps.add_metric([self._city], float(pricing.clock.steps))
+        yield steps
 
     def _queue_length(self) -> int:
         return self._pricing.waiting_rows
+
+
+class KeyCollector:
+    """API keys; none without a file."""
+
+    def __init__(self, key_file: KeyFile | None, city: str) -> None:
+        self._key_file = key_file
+        self._city = city
+
+    def collect(self) -> Iterator[Metric]:
+        file = self._key_file
+        count, has_fault = (0, False) if file is None else (file.key_count, file.fault is not None)
+        for name, description, value in (
+            ("pricemesh_api_keys", "API keys in force", count),
+            ("pricemesh_api_keys_fault", "1 while the file of API keys cannot be read again", has_fault),
+        ):
+            gauge = GaugeMetricFamily(name, description, labels=["city"])
+            gauge.add_metric([self._city], float(value))
+            yield gauge
 
 
 class GossipCollector:

@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,6 +37,9 @@ class Key:
     hash: str  # SHA-256 of the secret: 32 random bytes need no slow hash
     scopes: frozenset[Scope]
     name: str = ""
+
+    def opens(self, scope: Scope) -> bool:
+        return scope in self.scopes or Scope.ADMIN in self.scopes
 
 
 def read_keys(path: Path) -> dict[str, Key]:
@@ -73,7 +76,8 @@ def _not_keys(path: Path, fault: str) -> WrongConfiguration:
 
 
 def write_keys(path: Path, keys: dict[str, Key]) -> None:
-    """Replace the file as a whole, so that a city never reads half of it. Only its owner may read it."""
+    """Replace the file as a whole, so that a city never reads half of it. Only its owner may read it, who
+    stays the same: a city that may not read what an administrator wrote would go on with the old keys."""
     entries = [
         {"id": key.id, "name": key.name, "hash": key.hash, "scopes": sorted(map(str, key.scopes))}
         for key in keys.values()
@@ -82,6 +86,7 @@ def write_keys(path: Path, keys: dict[str, Key]) -> None:
     try:
         descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
         with open(descriptor, "wb") as stream:
+            _keep_owner(path, descriptor)
             tomli_w.dump({"keys": entries}, stream)
             stream.flush()
             os.fsync(stream.fileno())
@@ -91,7 +96,15 @@ def write_keys(path: Path, keys: dict[str, Key]) -> None:
         if draft is not None:
             with suppress(OSError):
                 os.unlink(draft)
-        raise InvalidParameter(f"cannot write {path}: {fault.strerror}") from None
+        raise InvalidParameter(
+            f"cannot write {path}: {fault.strerror}: name a file with --file in a folder where you may write"
+        ) from None
+
+
+def _keep_owner(path: Path, descriptor: int) -> None:
+    with suppress(FileNotFoundError, PermissionError):
+        before = os.stat(path)
+        os.fchown(descriptor, before.st_uid, before.st_gid)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -131,9 +144,12 @@ class Gatekeeper:
         keys: dict[str, Key] | None,
         rate_per_second: float | None,
         monotonic: Callable[[], float],
+        page_hosts: Iterable[str] = (),
     ) -> None:
-        """`keys` None is a service without keys; an empty dict admits nobody. The rate holds for each key."""
+        """`keys` None is a service without keys; an empty dict admits nobody. The rate holds for each key,
+        also after `keys` is replaced. Pages of loopback and `page_hosts` may call a service without keys."""
         self.keys = keys
+        self._page_hosts = frozenset(host.strip("[]") for host in page_hosts)
         self._limiter = None if rate_per_second is None else RateLimiter(rate_per_second, monotonic)
 
     def admit(self, presented: str | None, scope: Scope | None) -> str:
@@ -161,12 +177,21 @@ class Gatekeeper:
         """Raises `NotAllowed` where the key lacks the scope, and `TooFast` beyond its rate."""
         if key is None or scope is None:
             return
-        if scope not in key.scopes and Scope.ADMIN not in key.scopes:
+        if not key.opens(scope):
             raise NotAllowed(f"this key has no scope {scope}; it has {', '.join(sorted(key.scopes))}")
         if self._limiter is not None:
             self._limiter.take(key.id)
 
+    def still_admits(self, id_: str, scope: Scope | None) -> bool:
+        """Whether a caller that was admitted with the key of this id may go on: not when the key was revoked
+        since, or has lost the scope."""
+        if self.keys is None or scope is None:
+            return True
+        key = self.keys.get(id_)
+        return key is not None and key.opens(scope)
+
     def admit_page(self, origin: str) -> None:
         """Without keys, a page from another site must not act through the operator's browser."""
-        if self.keys is None and not is_loopback(host_of(origin)):
+        host = host_of(origin)
+        if self.keys is None and not is_loopback(host) and host not in self._page_hosts:
             raise NotAllowed(f"pages from {origin!r:.100} may not call a service without API keys")

@@ -14,7 +14,8 @@ from prometheus_client.utils import floatToGoString
 
 from pricemesh.city.pricing import Pricing
 from pricemesh.gossip.mesh import Gossip
-from pricemesh.http.collectors import CityCollector, GossipCollector
+from pricemesh.http.collectors import CityCollector, GossipCollector, KeyCollector
+from pricemesh.http.key_file import KeyFile
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -54,9 +55,10 @@ class Metrics:
         self._commit_size = Histogram(BOUNDS_ROWS)
         self._commit_seconds = Histogram(BOUNDS_SECONDS)
 
-    def watch(self, pricing: Pricing, gossip: Gossip) -> None:
+    def watch(self, pricing: Pricing, gossip: Gossip, key_file: KeyFile | None) -> None:
         self.registry.register(CityCollector(pricing, self._city))
         self.registry.register(GossipCollector(gossip, self._city))
+        self.registry.register(KeyCollector(key_file, self._city))
 
     def request(self, route: str, status: int, seconds: float) -> None:
         self._requests[route, status] += 1

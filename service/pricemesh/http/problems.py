@@ -32,6 +32,7 @@ from pricemesh.errors import (
     UnknownCity,
     UnknownDecision,
     UnreadableBody,
+    WrongHost,
     WrongMethod,
 )
 from pricemesh.http import schemas
@@ -45,6 +46,7 @@ STATUSES: dict[type[PricemeshError], int] = {
     SignedTooEarly: 425,
     OtherReceiver: 421,
     NotAllowed: 403,
+    WrongHost: 403,
     TooFast: 429,
     UnknownDecision: 404,
     ConflictingReward: 409,

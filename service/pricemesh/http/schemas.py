@@ -255,6 +255,12 @@ class Control(BaseModel):
     since: float
 
 
+class ClockState(BaseModel):
+    steady: bool = Field(description="False while no feedback window closes, because the time is in doubt.")
+    reason: str | None = Field(description="Why it is not steady.")
+    steps: int = Field(description="How often the clock has jumped since the start.")
+
+
 class State(BaseModel):
     city: str
     policy: dict[str, Any]
@@ -267,6 +273,7 @@ class State(BaseModel):
     features: FeatureStates
     guardrails: dict[str, float | None]
     controls: dict[str, Control]
+    clock: ClockState
     fingerprint: str
 
 

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
+from pricemesh.city.addresses import host_of
+from pricemesh.city.clock import watch
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.settings import Settings
 from pricemesh.dashboard.feed import Feed
@@ -18,6 +20,8 @@ from pricemesh.dashboard.truth import TruthReports
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.http.admission import DOCS_FILES, ROUTINE_PATHS, STREAM_PATHS, Admission, RequestRecorder
 from pricemesh.http.asgi import Application
+from pricemesh.http.hosts import Hosts
+from pricemesh.http.key_file import KeyFile
 from pricemesh.http.keys import Gatekeeper, read_keys
 from pricemesh.http.metrics import Metrics
 from pricemesh.http.openapi import describe
@@ -42,17 +46,18 @@ def create_app(
     metrics = Metrics(settings.city)
     pricing = Pricing(settings, runtime, observe_commit=metrics.commit)
     gossip = Gossip(pricing)
-    metrics.watch(pricing, gossip)
     truth = TruthReports(demo=settings.lab.demo)
     feed = Feed(pricing, gossip, truth, lambda: state_of(pricing, gossip))
-    keys = read_keys(settings.security.api_keys_file) if settings.security.api_keys_file else None
+    gatekeeper, key_file = _gatekeeper(settings, runtime)
+    metrics.watch(pricing, gossip, key_file)
     server = settings.server
     recorder = recorder or request_log(settings, runtime)
     admission = Admission(
-        Gatekeeper(keys, settings.security.rate_per_second, runtime.monotonic),
+        gatekeeper,
         metrics,
         recorder,
         runtime,
+        hosts=_hosts(settings),
         log_above_seconds=0.0 if server.access_log else server.slow_seconds,
     )
     traffic = Traffic(pricing)
@@ -64,8 +69,11 @@ def create_app(
         log.info("serving", extra={"city": settings.city, "learner_version": pricing.version})
         tasks = [
             asyncio.create_task(pricing.close_windows(), name="windows"),
+            asyncio.create_task(watch(pricing.clock), name="clock"),
             asyncio.create_task(feed.run(), name="feed"),
         ]
+        if key_file is not None:
+            tasks.append(asyncio.create_task(key_file.watch(), name="keys"))
         try:
             yield
         finally:
@@ -86,7 +94,32 @@ def create_app(
     )
     _add_routes(framework, pricing, gossip, metrics, feed, truth)
     framework.openapi = lambda: describe(framework, settings, traffic)  # type: ignore[method-assign]
-    return Application(framework, pricing=pricing, gossip=gossip, admission=admission, traffic=traffic)
+    return Application(
+        framework,
+        pricing=pricing,
+        gossip=gossip,
+        admission=admission,
+        traffic=traffic,
+        key_file=key_file,
+    )
+
+
+def _gatekeeper(settings: Settings, runtime: Runtime) -> tuple[Gatekeeper, KeyFile | None]:
+    """Who is admitted, and the file that says so, if there is one."""
+    path, rate = settings.security.api_keys_file, settings.security.rate_per_second
+    if path is None:
+        return Gatekeeper(None, rate, runtime.monotonic, settings.server.hosts), None
+    gatekeeper = Gatekeeper(read_keys(path), rate, runtime.monotonic)
+    return gatekeeper, KeyFile(path, gatekeeper, runtime)
+
+
+def _hosts(settings: Settings) -> Hosts | None:
+    """The names this city may be called by. With keys any, unless server.hosts lists them."""
+    names = settings.server.hosts
+    if settings.security.api_keys_file is not None and not names:
+        return None
+    own_address = settings.gossip.address
+    return Hosts([*names, host_of(own_address)] if own_address else names)
 
 
 def _add_routes(

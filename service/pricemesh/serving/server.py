@@ -1,5 +1,6 @@
 """The process that serves a city: where it listens, uvicorn's settings, and its shutdown."""
 
+import asyncio
 import gc
 import logging
 import os
@@ -18,25 +19,58 @@ from pricemesh.errors import NotStarted
 from pricemesh.http.asgi import Application
 from pricemesh.http.connection import Connection
 from pricemesh.serving.app import create_app
+from pricemesh.serving.signals import has_terminal
 
 log = logging.getLogger("pricemesh")
 
 
 class Server(uvicorn.Server):
     """On the first signal to stop, `/readyz` turns to 503 while the city serves for `drain_seconds` more, so
-    that a load balancer notices before connections are refused."""
+    that a load balancer notices before connections are refused. SIGHUP reads the API keys again."""
+
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        is_main = threading.current_thread() is threading.main_thread()  # where signals arrive
+        if is_main and hasattr(signal, "SIGHUP"):
+            self._loop.add_signal_handler(signal.SIGHUP, self.handle_hangup, has_terminal())
+        await super().serve(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """A forced end does not wait for callers, and commits what waits nevertheless."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            await self.lifespan.shutdown()
+
+    def handle_hangup(self, had_terminal: bool) -> None:
+        """A service that was started on a terminal ends with it. Otherwise SIGHUP asks for the keys."""
+        key_file = self.config.app.key_file  # type: ignore[union-attr]
+        if had_terminal and not has_terminal():
+            self.handle_exit(signal.SIGTERM, None)
+        elif key_file is not None:
+            key_file.request_reload()
+        else:
+            log.info("SIGHUP: this city has no API keys to read again")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """As uvicorn does, but a city that stops when it is told to has not failed: the exit code is 0."""
         pricing = self.config.app.pricing  # type: ignore[union-attr]
         if pricing.draining:  # the second signal
-            self.force_exit = self.should_exit and sig == signal.SIGINT
+            self.force_exit = self.force_exit or (self.should_exit and sig == signal.SIGINT)
             self.should_exit = True
             return
         pricing.draining = True
-        grace = threading.Timer(pricing.settings.server.drain_seconds, setattr, (self, "should_exit", True))
+        drain_seconds = pricing.settings.server.drain_seconds
+        if self._loop is not None:  # a signal may come in the middle of a log line
+            self._loop.call_soon_threadsafe(_log_stop, signal.Signals(sig).name, drain_seconds)
+        grace = threading.Timer(drain_seconds, setattr, (self, "should_exit", True))
         grace.daemon = True
         grace.start()
+
+
+def _log_stop(name: str, drain_seconds: float) -> None:
+    log.info("stopping; once more stops at once", extra={"signal": name, "drain_seconds": drain_seconds})
 
 
 def run(settings: Settings, host: str, port: int) -> None:

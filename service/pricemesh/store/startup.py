@@ -44,6 +44,7 @@ class StoredState(NamedTuple):
     tallies: dict[str, Any]
     controls: dict[str, tuple[str, float]]
     mesh_record: MeshRecord
+    newest_row_at: float | None  # Unix seconds; None without decisions
 
 
 @contextmanager
@@ -89,7 +90,21 @@ def read_state(connection: Connection, runtime: Runtime) -> StoredState:
         tallies=json.loads(snapshot.tallies) if snapshot else {},
         controls={row.name: (row.value, row.since) for row in connection.execute(select(controls))},
         mesh_record=_mesh_record(connection, runtime),
+        newest_row_at=_newest_row_at(connection),
     )
+
+
+def _newest_row_at(connection: Connection) -> float | None:
+    """When the last decision or feedback was written. Not the latest time of all: a clock may have been wrong
+    for a while."""
+    newest = [
+        connection.scalar(select(at).order_by(number.desc()).limit(1))
+        for at, number in (
+            (decisions.c.made_at, decisions.c.number),
+            (feedback.c.received_at, feedback.c.number),
+        )
+    ]
+    return max((float(at) for at in newest if at is not None), default=None)
 
 
 def _mesh_record(connection: Connection, runtime: Runtime) -> MeshRecord:

@@ -230,9 +230,11 @@ def _close_window(
         .order_by(decisions.c.number)
         .limit(command.limit)
     )
+    waiting = oldest.all()
+    dated = zip(waiting, _dates(connection, waiting, command), strict=True)
     # Stop at the first decision whose window is open, so that `settled_through` covers all before it even
     # when a clock has stepped back.
-    closing = list(takewhile(lambda row: row.made_at < command.decided_before, oldest.all()))
+    closing = [row for row, date in takewhile(lambda pair: pair[1] < command.decided_before, dated)]
     lessons: list[Lesson] = []
     rows: list[FeedbackRow] = []
     for row in closing:
@@ -248,3 +250,23 @@ def _close_window(
     if closing:
         connection.execute(city.update().values(settled_through=closing[-1].number))
     return len(closing), lessons
+
+
+def _dates(connection: Connection, rows: Sequence[Any], command: CloseWindow) -> list[float]:
+    """When each decision was made. A time in the future comes from a clock that was wrong then: that decision
+    was made before the next one with a possible time. Otherwise it would hold all later windows open."""
+    latest = command.at
+    if len(rows) == command.limit and all(row.made_at > command.at for row in rows):
+        next_possible = (
+            select(decisions.c.made_at)
+            .where(decisions.c.number > rows[-1].number, decisions.c.made_at <= command.at)
+            .order_by(decisions.c.number)
+            .limit(1)
+        )
+        latest = connection.scalar(next_possible) or latest
+    dates = []
+    for row in reversed(rows):
+        if row.made_at <= command.at:
+            latest = row.made_at
+        dates.append(latest)
+    return dates[::-1]

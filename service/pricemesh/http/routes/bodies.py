@@ -18,7 +18,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 PROBLEMS_OF_ANY_CALL = {
     401: "The API key is missing or unknown.",
-    403: "The key lacks the scope.",
+    403: "The key lacks the scope, or the Host is not a name of this city.",
     429: "The key's rate limit is exceeded.",
     503: "The database accepts no writes at present; nothing has changed.",
 }
