@@ -47,7 +47,7 @@ def create_app(
     feed = Feed(pricing, gossip, truth, lambda: state_of(pricing, gossip))
     keys = read_keys(settings.security.api_keys_file) if settings.security.api_keys_file else None
     server = settings.server
-    recorder = recorder or request_log(settings, runtime)
+    recorder = recorder or request_log(settings, runtime, lambda: pricing.health.is_lost)
     admission = Admission(
         Gatekeeper(keys, settings.security.rate_per_second, runtime.monotonic),
         metrics,
@@ -104,7 +104,7 @@ def _add_routes(
     handle_errors(framework)
 
 
-def request_log(settings: Settings, runtime: Runtime) -> RequestLog:
+def request_log(settings: Settings, runtime: Runtime, in_outage: Callable[[], bool]) -> RequestLog:
     """Lines on standard error, in the format of all other lines there."""
 
     def schedule(seconds: float, action: Callable[[], None]) -> None:
@@ -119,4 +119,5 @@ def request_log(settings: Settings, runtime: Runtime) -> RequestLog:
         schedule=schedule,
         routine_paths=ROUTINE_PATHS,
         stream_paths=STREAM_PATHS,
+        in_outage=in_outage,
     )

@@ -58,6 +58,7 @@ class CommitResult(NamedTuple):
     results: list[Any]  # one per command; an exception where the database refused that command alone
     lessons: list[Lesson]  # to be learned, in the order of their versions
     decisions: list[Decision]  # those that are new
+    faults: Sequence[StorageUnavailable] = ()  # those among the results
 
 
 class Recall(NamedTuple):
@@ -264,6 +265,10 @@ class Database:
         recovered, self._unlearned = self._unlearned, []
         return CommitResult(outcome.results, [*recovered, *outcome.lessons], outcome.decisions)
 
+    @property
+    def is_silent(self) -> bool:
+        return self._is_silent
+
     def _refuse_while_silent(self, commands: Sequence[Command]) -> None:
         """While the server answers nothing, callers are refused at once; only a probe waits for it."""
         if self._is_silent and not any(isinstance(command, Probe) for command in commands):
@@ -290,15 +295,18 @@ class Database:
     def _commit_one_by_one(self, commands: Sequence[Command]) -> CommitResult:
         """Commit each command alone, so that one that the database refuses does not fail the others. Whatever
         befalls one of them, the lessons of those that were committed are returned."""
-        total = CommitResult([], [], [])
+        faults: list[StorageUnavailable] = []
+        total = CommitResult([], [], [], faults)
         for command in commands:
             try:
                 outcome = self.write([command])
             except StorageUnavailable as fault:
+                faults.append(fault)
                 total.results.append(fault)
             except Exception as fault:
                 log.exception("unforeseen, in a commit")
-                total.results.append(self._failure("the database failed", fault))
+                faults.append(self._failure("the database failed", fault))
+                total.results.append(faults[-1])
             else:
                 total.results.extend(outcome.results)
                 total.lessons.extend(outcome.lessons)
