@@ -2,12 +2,15 @@
 nothing is counted twice."""
 
 from collections.abc import Iterator
+from platform import python_version
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from pricemesh.city.pricing import Pricing
+from pricemesh.errors import StorageCause
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.view import peers_of
+from pricemesh.version import __version__, revision
 
 
 class CityCollector:
@@ -49,6 +52,35 @@ class CityCollector:
 
     def _queue_length(self) -> int:
         return self._pricing.waiting_rows
+
+
+class DatabaseCollector:
+    """Whether the city is ready, and why commits failed."""
+
+    def __init__(self, pricing: Pricing, city: str) -> None:
+        self._pricing = pricing
+        self._city = city
+
+    def collect(self) -> Iterator[Metric]:
+        ready = GaugeMetricFamily("pricemesh_ready", "1 while /readyz is 200, as last seen", labels=["city"])
+        ready.add_metric([self._city], float(self._pricing.is_ready))
+        failures = CounterMetricFamily(
+            "pricemesh_commit_failures", "Commits that failed since the start", labels=["city", "cause"]
+        )
+        for cause in StorageCause:
+            failures.add_metric([self._city, cause.value], float(self._pricing.health.failures[cause]))
+        yield from (ready, failures)
+
+
+class BuildCollector:
+    """Which program this is."""
+
+    def collect(self) -> Iterator[Metric]:
+        build = GaugeMetricFamily(
+            "pricemesh_build_info", "Always 1", labels=["version", "revision", "python"]
+        )
+        build.add_metric([__version__, revision(), python_version()], 1.0)
+        yield build
 
 
 class GossipCollector:

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from pricemesh.errors import DatabaseInUse, PricemeshError, SchemaOutdated, StorageCause, StorageUnavailable
 from pricemesh.store.backend import TimeLimits
 from pricemesh.store.causes import cause_of
-from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
+from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback, SaveSnapshot
 from pricemesh.store.faults import driver_fault, driver_rows, reason
 from pricemesh.store.tables import metadata
 
@@ -37,6 +37,7 @@ SELECT requested.subject, latest.price FROM unnest(%s::TEXT[]) AS requested(subj
 STATEMENT_SHARE, LOCK_SHARE = 0.9, 0.8  # of the client's limit
 IDLE_IN_TRANSACTION_SECONDS = 10  # a city that was stopped in a transaction blocks others no longer than this
 KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_COUNT = 5, 2, 3
+LARGE_COMMIT_ROWS, LARGE_COMMIT_FACTOR = 500, 5  # a commit of so many rows may take so many times the limit
 TAKEOVER_SECONDS = 0.5  # for the server to end the connection that this city had before
 
 _TRY_LOCK = sa.text("SELECT pg_try_advisory_lock(:key)")
@@ -52,6 +53,8 @@ class Postgres:
         self.engine = _engine(url, limits)
         self.committing = False
         self._commits_each = False  # whether a statement is a transaction of its own
+        self._limit_seconds: float | None = None  # on the writer's connection, for a small commit
+        self._limit_factor = 1
         self._session: tuple[int, str] | None = None  # of this city's newest connection that had the lock
 
     def own(self, city: str) -> Connection:
@@ -91,6 +94,19 @@ class Postgres:
         return connection.scalar(_END_SESSION, {"pid": pid, "start": start}) is not None
 
     def limit(self, connection: Connection, seconds: float | None) -> None:
+        self._limit_seconds, self._limit_factor = seconds, 1
+        self._set_limit(connection, seconds)
+
+    def _limit_by_size(self, connection: Connection, commands: Sequence[Command]) -> None:
+        """Two more calls to the server where a large commit follows a small one, or a small one a large."""
+        is_large = sum([command.size for command in commands]) >= LARGE_COMMIT_ROWS
+        is_large |= any(type(command) is SaveSnapshot for command in commands)
+        factor = LARGE_COMMIT_FACTOR if is_large else 1
+        if factor != self._limit_factor and self._limit_seconds is not None:
+            self._set_limit(connection, factor * self._limit_seconds)
+            self._limit_factor = factor
+
+    def _set_limit(self, connection: Connection, seconds: float | None) -> None:
         driver: Any = connection.connection.driver_connection
         driver.silence_seconds = seconds
         _configure(connection, _timeouts(seconds))
@@ -115,6 +131,7 @@ class Postgres:
     def transaction(self, connection: Connection, commands: Sequence[Command]) -> Iterator[None]:
         """The one INSERT of a group of prices, or of feedback, is a transaction of its own, which saves two
         calls to the server. Nobody else writes, so what was read before it still holds."""
+        self._limit_by_size(connection, commands)
         self._commits_each = {type(command) for command in commands} in _ONE_INSERT
         with _autocommit(connection, self._commits_each):
             yield
