@@ -17,24 +17,11 @@ from pricemesh.city.deciding import Quote
 from pricemesh.city.loop import FutureTicket
 from pricemesh.city.pricing import Pricing
 from pricemesh.errors import InDoubt, StorageCause, StorageUnavailable
-from pricemesh.runtime import Disk, Runtime
+from pricemesh.runtime import Runtime
+from tests.faulty_disk import FaultyDisk
 from tests.running import settings_for
 
 CONTEXT = np.array([0.5, 0.25, 1.0, 0.1, 0.0]).tobytes()
-
-
-class FaultyDisk(Disk):
-    def __init__(self) -> None:
-        self.before: Exception | None = None
-        self.after: Exception | None = None
-
-    def before_commit(self) -> None:
-        if self.before is not None:
-            raise self.before
-
-    def after_commit(self) -> None:
-        if self.after is not None:
-            raise self.after
 
 
 class City:
