@@ -140,6 +140,7 @@ class CityProcess:
             if self._process.poll() is not None:
                 break
             time.sleep(0.02)
+        self.kill()
         raise RuntimeError(f"the city did not start:\n{self._log.read_text()[-2000:]}")
 
     @property
