@@ -19,19 +19,19 @@ def price(city: CityProcess, decision_id: str) -> httpx.Response:
 def test_a_city_is_refused_while_another_has_the_file_open_though_the_lock_file_is_gone(
     tmp_path: Path, policy: str
 ) -> None:
-    url, sections = f"sqlite:///{tmp_path}/city.db", {"policy": {"name": policy}}
-    database: dict[str, Any] = {"lock_wait_seconds": 0}
+    url = f"sqlite:///{tmp_path}/city.db"
+    sections: dict[str, Any] = {"policy": {"name": policy}, "database": {"lock_wait_seconds": 0}}
     CityProcess(tmp_path / "zeroth", url, **sections).stop()
     first = CityProcess(tmp_path / "first", url, **sections)
     (tmp_path / "city.db.lock").unlink()
     with pytest.raises(RuntimeError, match="another process owns"):
-        CityProcess(tmp_path / "second", url, database=database, **sections)
+        CityProcess(tmp_path / "second", url, **sections)
     for id_ in ("a", "b"):
         answer = price(first, id_)
         assert answer.status_code == 503, "the first city does not know whether it is alone"
         assert "the lock file" in answer.json()["detail"]
     with pytest.raises(RuntimeError, match="another process owns"):
-        CityProcess(tmp_path / "second", url, database=database, **sections)
+        CityProcess(tmp_path / "second", url, **sections)
     first.stop()
     second = CityProcess(tmp_path / "second", url, **sections)
     assert price(second, "c").status_code == 200
