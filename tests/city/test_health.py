@@ -152,6 +152,42 @@ def test_a_commit_that_may_have_happened_says_so(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+class HangingWorker:
+    """The writer of a city whose disk hangs until it is released."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+
+    def run(self, job: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
+        async def work() -> Any:
+            await self.released.wait()
+            return job(*arguments)
+
+        return asyncio.ensure_future(work())
+
+    async def close(self) -> None: ...
+
+
+def test_a_city_whose_commit_hangs_is_not_ready_until_it_ends(tmp_path: Path) -> None:
+    now = [0.0]
+    worker = HangingWorker()
+
+    async def story(city: City) -> None:
+        price = asyncio.ensure_future(city.price())
+        await city.until(lambda: city.pricing.health.commit_began_at is not None)
+        assert await city.pricing.faults() == []
+        now[0] += 2.1
+        (fault,) = await city.pricing.faults()
+        assert "has not ended" in fault
+        assert not city.pricing.is_ready
+        worker.released.set()
+        await price
+        assert await city.pricing.faults() == []
+        assert city.pricing.is_ready
+
+    run(tmp_path, story, {"worker": lambda _name: worker, "monotonic": lambda: now[0]})
+
+
 class HangingThreads:
     """The threads of a city whose disk does not answer reads."""
 

@@ -1,7 +1,7 @@
 """A database under load while every n-th write or sync of its files fails, for each n of a range.
 
-Run as a process of its own with `disk_faults.c` preloaded: `python -m tests.store.disk_fault_load folder 200 1`
-for n = 1, 2, … 200. Prints one line of JSON: what was acknowledged, refused and in doubt.
+Runs in a process of its own, with `disk_faults.c` preloaded. Its arguments are a folder, the last n and the
+step from one n to the next. Prints one line of JSON: what was acknowledged, refused and in doubt.
 """
 
 import ctypes

@@ -15,6 +15,7 @@ from pricemesh.store.backend import TimeLimits
 from pricemesh.store.commands import Probe, SaveDecisions
 from pricemesh.store.database import Database, migrate
 from tests.postgres import Postgres
+from tests.proxy import Links
 from tests.running import CONTEXT, RunningCity, settings_for
 from tests.store.rows import decision, save
 
@@ -101,6 +102,13 @@ def until_it_works(use: Callable[[], object]) -> None:
                 raise
 
 
+def until_ready(city: RunningCity) -> None:
+    """Without traffic."""
+    deadline = time.monotonic() + 20
+    while city.http.get("/readyz").status_code != 200:
+        assert time.monotonic() < deadline
+
+
 def test_a_connection_that_the_server_believes_alive_does_not_keep_the_lock(database: Database) -> None:
     """As behind a network that loses packets: this end is closed, the other one is not told."""
     database.commit(save("a"))
@@ -162,11 +170,25 @@ def test_a_city_on_a_stopped_server_answers_503_everywhere_and_goes_on_after_it(
     assert (price.status_code, price.json()["type"]) == (503, "urn:pricemesh:problem:storage-unavailable")
     assert "nothing was changed" in price.json()["detail"]
     postgres.resume()
-    deadline = time.monotonic() + 20
-    while city.http.get("/readyz").status_code != 200:  # no traffic but this
-        assert time.monotonic() < deadline
+    until_ready(city)
     assert city.price(decision_id="during")["decision_id"] == "during"
     city.stop()
     messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert sum("the database is lost" in message for message in messages) == 1
     assert sum("the database is back" in message for message in messages) == 1
+
+
+def test_a_city_behind_a_network_that_loses_packets_goes_on_after_it(url: str, postgres: Postgres) -> None:
+    links = Links()
+    near = url.replace(f":{postgres.port}/", f":{links.add('city>database', postgres.port)}/")
+    city = RunningCity(settings_for(near, database={"read_timeout_seconds": 1.0}))
+    city.price(decision_id="before")
+    links.cut("database")
+    assert city.http.post("/price", json=CONTEXT).status_code == 503
+    assert city.http.get("/readyz").status_code == 503
+    assert city.http.get("/state").status_code == 503
+    links.mend()
+    until_ready(city)
+    assert city.price(decision_id="after")["decision_id"] == "after"
+    city.stop()
+    links.close()

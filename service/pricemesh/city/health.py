@@ -15,6 +15,7 @@ from pricemesh.errors import StorageCause, StorageUnavailable
 from pricemesh.runtime import Runtime
 
 PROBE_PAUSE_SECONDS = 0.5  # from the end of a probe to the next
+MAX_COMMIT_SECONDS = 2.0  # a commit that takes longer hangs: nobody else is served meanwhile
 CHECK_SECONDS = 1.5  # for the database to answer a readiness check
 
 log = logging.getLogger("pricemesh")
@@ -40,6 +41,7 @@ class DatabaseHealth:
         self._submit_probe = submit_probe
         self.fault: StorageUnavailable | None = None  # of the newest commit, unless it succeeded
         self.failures: Counter[StorageCause] = Counter()  # commits, since the start
+        self.commit_began_at: float | None = None  # monotonic; of the commit under way
         self._lost_at = 0.0  # monotonic
         self._timer: asyncio.TimerHandle | None = None
         self._is_probing = False
@@ -54,7 +56,13 @@ class DatabaseHealth:
     @property
     def is_ready(self) -> bool:
         """By what was seen last."""
-        return self.fault is None and self._check_fault is None
+        return self.fault is None and self._check_fault is None and not self._commit_hangs
+
+    @property
+    def _commit_hangs(self) -> bool:
+        """A disk that hangs lets nobody know but in this way."""
+        began_at = self.commit_began_at
+        return began_at is not None and self._monotonic() - began_at > MAX_COMMIT_SECONDS
 
     # What the loop reports
 
@@ -69,7 +77,8 @@ class DatabaseHealth:
                 extra={"cause": fault.cause.value, "fault": str(fault)},
             )
         self.fault = fault
-        self._probe_after(0.0)
+        # Callers that waited behind a commit that timed out are not to wait for a probe as well.
+        self._probe_after(PROBE_PAUSE_SECONDS if fault.cause == StorageCause.TIMEOUT else 0.0)
 
     def read_failed(self, fault: StorageUnavailable) -> None:
         """A look-up on the writer's connection. What it says of a row is no fault of the database's."""
@@ -98,6 +107,8 @@ class DatabaseHealth:
         who ask at the same time share one thread."""
         if self.fault is not None:
             return str(self.fault)
+        if self._commit_hangs:
+            return f"a commit has taken more than {MAX_COMMIT_SECONDS:g} s and has not ended"
         if self._check_task is None or self._check_task.done():
             self._check_task = asyncio.ensure_future(self._in_thread(self._check))
             self._check_task.add_done_callback(drop)

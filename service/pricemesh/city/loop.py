@@ -215,6 +215,7 @@ class CityLoop:
     async def _commit(self, commands: list[Command]) -> CommitResult | StorageUnavailable:
         started = self._monotonic()
         rows = sum([command.size for command in commands])
+        self._health.commit_began_at = started
         try:
             outcome: CommitResult = await self._worker.run(self._database.write, commands)
             self._database.confirm()
@@ -228,6 +229,7 @@ class CityLoop:
             return doubt
         finally:
             self.waiting_rows -= rows
+            self._health.commit_began_at = None
         self._health.commit_succeeded(outcome.faults)
         self._observe_commit(rows, self._monotonic() - started)
         return outcome
