@@ -14,15 +14,18 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 
 FROM python:3.12-slim
 ARG VERSION=dev
+ARG REVISION=""
 LABEL org.opencontainers.image.title="pricemesh" \
       org.opencontainers.image.description="One city's prices, learned together with other cities by gossip" \
       org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION" \
       org.opencontainers.image.licenses="Apache-2.0"
 RUN groupadd --gid 10001 pricemesh \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin pricemesh \
  && install --directory --owner=pricemesh --group=pricemesh --mode=0750 /data
 COPY --from=build /venv /venv
-ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 MPLCONFIGDIR=/tmp/matplotlib
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 MPLCONFIGDIR=/tmp/matplotlib \
+    PRICEMESH_REVISION=$REVISION
 USER 10001:10001
 WORKDIR /data
 EXPOSE 8000

@@ -13,6 +13,7 @@ import pytest
 from pricemesh.city.settings import Settings
 from pricemesh.runtime import Runtime
 from pricemesh.store.database import migrate
+from tests.compiler import COMPILER, HOW_TO_GET_A_COMPILER
 from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT
 from tests.postgres import Postgres
 from tests.running import RunningCity, settings_for
@@ -78,3 +79,5 @@ def city(start: Callable[..., RunningCity]) -> RunningCity:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if CHROMIUM is None:
         terminalreporter.write_line(HOW_TO_GET_IT, yellow=True, bold=True)
+    if COMPILER is None:
+        terminalreporter.write_line(HOW_TO_GET_A_COMPILER, yellow=True, bold=True)

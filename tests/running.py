@@ -37,7 +37,8 @@ CONTEXT = {
 
 
 def settings_for(url: str, **sections: Any) -> Settings:
-    return Settings.model_validate({**CONFIG, "database": {"url": url}, **sections})
+    database = {"url": url, **sections.pop("database", {})}
+    return Settings.model_validate({**CONFIG, "database": database, **sections})
 
 
 class RunningCity:
@@ -113,7 +114,9 @@ class CityProcess:
 
     def __init__(self, folder: Path, url: str, port: int = 0, **sections: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        config = {**CONFIG, "database": {"url": url}, "server": {"stop_with_stdin": True}, **sections}
+        server = {"stop_with_stdin": True}
+        database = {"url": url, **sections.pop("database", {})}
+        config = {**CONFIG, "database": database, "server": server, **sections}
         self._log = folder / "log.txt"
         with self._log.open("ab") as log:
             before = log.tell()
@@ -137,6 +140,7 @@ class CityProcess:
             if self._process.poll() is not None:
                 break
             time.sleep(0.02)
+        self.kill()
         raise RuntimeError(f"the city did not start:\n{self._log.read_text()[-2000:]}")
 
     @property

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from pricemesh.client import AsyncCity, City, CityError, CityUnreachable, Retries
 from pricemesh.errors import InvalidParameter
+from pricemesh.runtime import Disk, Runtime
 from tests.running import CONTEXT, RunningCity, settings_for
 
 QUICK = Retries(attempts=4, first_pause_seconds=0.001)
@@ -123,7 +125,54 @@ def test_pauses_double_and_obey_retry_after() -> None:
     assert 1.0 <= second <= 3.0
     assert retries.pause_seconds(2, lost) is None
     assert retries.pause_seconds(0, httpx.Response(503, headers={"Retry-After": "7"})) == 7.0
+    assert retries.pause_seconds(0, httpx.Response(503, headers={"Retry-After": "86400"})) == 30.0
     assert retries.pause_seconds(0, httpx.Response(404)) is None
+
+
+class LosingAnswers(Disk):
+    """The next commits happen, and their answers get lost."""
+
+    def __init__(self) -> None:
+        self.lost_answers = 0
+
+    def after_commit(self) -> None:
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise OperationalError("commit", {}, Exception("the answer got lost"))
+
+
+def test_a_call_in_doubt_is_made_again_and_counts_once(tmp_path: Path) -> None:
+    disk = LosingAnswers()
+    running = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"), runtime=Runtime(disk=disk))
+
+    async def learn(decision_id: str) -> bool:
+        async with AsyncCity(running.url, retries=QUICK) as city:
+            return (await city.feedback(decision_id, 0.5)).learned
+
+    with City(running.url, retries=QUICK) as city:
+        disk.lost_answers = 1
+        decision = city.price(CONTEXT["shared"], CONTEXT["local"])
+        disk.lost_answers = 1
+        assert asyncio.run(learn(decision.decision_id))
+        state = city.state()
+    assert (state.decisions, state.feedback, state.version) == (1, 1, 1)
+    assert sum(arm.count for arm in state.arms) == 1
+    running.stop()
+
+
+def test_a_call_that_stays_in_doubt_is_given_up_and_says_so(tmp_path: Path) -> None:
+    disk = LosingAnswers()
+    running = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"), runtime=Runtime(disk=disk))
+    disk.lost_answers = 10**6
+    once = Retries(attempts=1)
+    with (
+        City(running.url, retries=once) as city,
+        pytest.raises(CityError, match="may have happened") as doubt,
+    ):
+        city.price(CONTEXT["shared"], CONTEXT["local"], decision_id="d")
+    assert doubt.value.problem.type == "urn:pricemesh:problem:in-doubt"
+    disk.lost_answers = 0
+    running.stop()
 
 
 @pytest.mark.parametrize("url", ["lisbon", "http://", "http://a:b", "ftp://a", ""])

@@ -35,7 +35,7 @@ def expressions() -> list[tuple[str, str]]:
 
 def selectors(promql: str) -> list[tuple[str, set[str]]]:
     """Each metric with the labels it is selected by: `up{job="x"}` gives ("up", {"job"})."""
-    found = re.findall(r"\b(up|pricemesh_\w+)\b(?:\{([^}]*)\})?", promql)
+    found = re.findall(r"\b(up|(?:pricemesh|process)_\w+)\b(?:\{([^}]*)\})?", promql)
     return [(name, set(re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*"', within))) for name, within in found]
 
 
@@ -102,6 +102,20 @@ def test_the_dashboard_asks_the_data_source_that_is_provisioned() -> None:
     panels = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
     queries = [target for panel in panels for target in panel["targets"]]
     assert {item["datasource"]["uid"] for item in [*panels, *queries]} == {source["uid"]}
+
+
+def test_every_alert_asks_for_metrics_and_labels_that_a_city_exposes(exposed: dict[str, set[str]]) -> None:
+    folder = ROOT / "deploy/prometheus"
+    (file,) = yaml.safe_load((folder / "prometheus.yml").read_text())["rule_files"]
+    assert f"./deploy/prometheus/{file}:/etc/prometheus/{file}:ro" in SERVICES["prometheus"]["volumes"]
+    (group,) = yaml.safe_load((folder / file).read_text())["groups"]
+    for rule in group["rules"]:
+        chosen = selectors(rule["expr"])
+        assert chosen, rule["expr"]
+        known = PROMETHEUS_OWN.union(*(exposed[name] for name, _ in chosen))
+        for name, labels in chosen:
+            assert labels <= exposed[name] | PROMETHEUS_OWN, rule["expr"]
+        assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= known
 
 
 def test_the_readers_of_promql_find_metrics_and_labels() -> None:

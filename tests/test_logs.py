@@ -106,6 +106,14 @@ def test_the_level_of_the_logs_holds_for_requests(level: int, request_ids: list[
     assert [line["request_id"] for line in sink.lines()] == request_ids
 
 
+def test_a_503_in_an_outage_that_has_a_line_of_its_own_is_no_line() -> None:
+    outage = [False, True, True, False]
+    sink = Sink(in_outage=lambda: outage.pop(0))
+    for number in range(4):
+        sink.log.request("POST", "/price", 503, 2.0, f"r{number}", "k1")
+    assert [line["request_id"] for line in sink.lines()] == ["r0", "r3"]
+
+
 @pytest.mark.parametrize("path", ["/price", '/"quoted"', "/line\nbreak", "/\u2028", "/ø", "/\ud800"])
 def test_a_line_is_one_line_of_json_whatever_the_path(path: str) -> None:
     sink = Sink(access=True)

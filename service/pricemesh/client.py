@@ -4,8 +4,9 @@
 ...     decision = lisbon.price({"demand": 0.4, "rain": 0.0, "event": 1.0}, {"tourists": 0.2, "strike": 0.0})
 ...     lisbon.feedback(decision.decision_id, reward=0.8)
 
-Every call is safe to repeat, so it is repeated when the network or the city fails for a moment. A price is
-safe because the client chooses its decision_id, and the same decision_id gets the same price.
+Every call is safe to repeat, so it is repeated when the network or the city fails for a moment, also when a
+commit is in doubt. A price is safe because the client chooses its decision_id, and the same decision_id gets
+the same price; feedback is safe because the city learns it once.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ Features = Mapping[str, float]
 Context = tuple[Features, Features]  # shared, local
 Outcome = httpx.Response | httpx.TransportError
 TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
+MAX_PAUSE_SECONDS = 30.0  # whatever Retry-After says
 
 
 class CityError(PricemeshError):
@@ -73,7 +75,8 @@ def _problem(response: httpx.Response) -> schemas.Problem:
 
 @dataclass(frozen=True)
 class Retries:
-    """How often a call is tried, and how long to wait in between: twice as long each time, with jitter."""
+    """How often a call is tried, and how long to wait in between: twice as long each time, with jitter; at
+    least as long as the city asks for, and at most MAX_PAUSE_SECONDS."""
 
     attempts: int = 4
     first_pause_seconds: float = 0.1
@@ -88,7 +91,9 @@ class Retries:
         if attempt + 1 >= self.attempts:
             return None
         pause: float = self.first_pause_seconds * 2**attempt * (0.5 + random.random())
-        return max(pause, float(retry_after)) if retry_after.isdigit() else pause
+        if retry_after.isascii() and retry_after.isdigit():
+            pause = max(pause, float(retry_after))
+        return min(pause, MAX_PAUSE_SECONDS)
 
 
 def _price_body(

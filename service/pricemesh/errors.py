@@ -30,9 +30,11 @@ PricemeshError
 │   ├── NotADemo          the truth was reported to a city without lab.demo
 │   └── TooManyReaders    all limits.event_readers streams of /events are open
 └── StorageUnavailable  nothing was written and nothing changed; try again
+    └── InDoubt           the commit failed, and may have happened nevertheless
 """
 
 import re
+from enum import StrEnum
 
 
 class PricemeshError(Exception):
@@ -180,5 +182,25 @@ class TooManyReaders(Refused):
     pass
 
 
+class StorageCause(StrEnum):
+    """Why the database failed. Metrics have one series for each."""
+
+    DISK_FULL = "disk-full"
+    READ_ONLY = "read-only"
+    CORRUPT = "corrupt"
+    GONE = "gone"  # the file, the server, the database or its schema
+    IO_ERROR = "io-error"
+    TIMEOUT = "timeout"
+    CONNECTION_LOST = "connection-lost"
+    REFUSED = "refused"  # one command, for what it holds
+    OTHER = "other"
+
+
 class StorageUnavailable(PricemeshError):
+    def __init__(self, text: str, cause: StorageCause = StorageCause.OTHER) -> None:
+        super().__init__(text)
+        self.cause = cause
+
+
+class InDoubt(StorageUnavailable):
     pass

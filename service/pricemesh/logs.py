@@ -79,8 +79,10 @@ class RequestLog:
         schedule: Callable[[float, Callable[[], None]], object] | None = None,
         routine_paths: frozenset[str] = frozenset(),
         stream_paths: frozenset[str] = frozenset(),
+        in_outage: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Successes on `routine_paths` have the level debug. Calls on `stream_paths` are long, not slow."""
+        """Successes on `routine_paths` have the level debug, and so has a 503 while `in_outage`, because the
+        outage has a line of its own. Calls on `stream_paths` are long, not slow."""
         self._write = write
         self._clock = clock
         self._line = _JsonRequests().line if as_json else _WordRequests().line
@@ -89,6 +91,7 @@ class RequestLog:
         self._schedule = schedule
         self._routine_paths = routine_paths
         self._stream_paths = stream_paths
+        self._in_outage = in_outage
         self._is_enabled = logging.getLogger(REQUESTS).isEnabledFor
         self._lines: list[str] = []
         self._characters = 0
@@ -127,6 +130,8 @@ class RequestLog:
     def _level(self, path: str, status: int, seconds: float) -> int | None:
         if status >= 500 and status != UNAVAILABLE:
             return logging.ERROR
+        if status == UNAVAILABLE and self._in_outage():
+            return logging.DEBUG
         slow = seconds >= self._slow_seconds and path not in self._stream_paths
         if slow or status == UNAVAILABLE:  # whose cause has an error line of its own
             return logging.WARNING

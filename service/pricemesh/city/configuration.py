@@ -22,7 +22,7 @@ from pricemesh.errors import WrongConfiguration
 from pricemesh.validation import Fault, Wording, kind_of, message, primary, shown, too_few, too_many
 
 PREFIX = "PRICEMESH_"
-NOT_SETTINGS = {"PRICEMESH_CONFIG", "PRICEMESH_KEY"}  # read by the command line
+NOT_SETTINGS = {"PRICEMESH_CONFIG", "PRICEMESH_KEY", "PRICEMESH_REVISION"}  # read elsewhere
 NOUNS = {"prices": "price", "shared": "feature", "local": "feature"}
 
 Key = tuple[str | int, ...]  # ("gossip", "peers", 0) is gossip.peers.0

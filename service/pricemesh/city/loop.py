@@ -11,11 +11,12 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from pricemesh.city.deciding import Decider, Quote
+from pricemesh.city.health import DatabaseHealth
 from pricemesh.city.live_learner import LiveLearner
-from pricemesh.errors import StorageUnavailable
+from pricemesh.errors import InDoubt, StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import Command, SaveDecisions
-from pricemesh.store.database import CommitResult, Database, Recall
+from pricemesh.store.database import WHAT_TO_DO_IN_DOUBT, CommitResult, Database, Recall
 
 MAX_WAITING_ROWS = 20_000
 MAX_COMMIT_ROWS = 4_000
@@ -78,8 +79,10 @@ class CityLoop:
         learner: LiveLearner,
         runtime: Runtime,
         observe_commit: Callable[[int, float], None],
+        health: DatabaseHealth,
     ) -> None:
         self._database = database
+        self._health = health
         self._decider = decider
         self._learner = learner
         self._monotonic = runtime.monotonic
@@ -181,6 +184,7 @@ class CityLoop:
         try:
             recall: Recall = await self._worker.run(self._database.recall, *unknown)
         except StorageUnavailable as fault:
+            self._health.read_failed(fault)
             return fault
         except Exception as fault:
             log.exception("unforeseen, in a look-up")
@@ -211,16 +215,22 @@ class CityLoop:
     async def _commit(self, commands: list[Command]) -> CommitResult | StorageUnavailable:
         started = self._monotonic()
         rows = sum([command.size for command in commands])
+        self._health.commit_began_at = started
         try:
             outcome: CommitResult = await self._worker.run(self._database.write, commands)
             self._database.confirm()
         except StorageUnavailable as fault:
+            self._health.commit_failed(fault)
             return fault
         except Exception as fault:
             log.exception("unforeseen, in a commit")
-            return StorageUnavailable(str(fault))
+            doubt = InDoubt(f"unforeseen: {type(fault).__name__}: {WHAT_TO_DO_IN_DOUBT}")
+            self._health.commit_failed(doubt)
+            return doubt
         finally:
             self.waiting_rows -= rows
+            self._health.commit_began_at = None
+        self._health.commit_succeeded(outcome.faults)
         self._observe_commit(rows, self._monotonic() - started)
         return outcome
 

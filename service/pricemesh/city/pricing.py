@@ -16,22 +16,25 @@ from pricemesh.city.clock import SteadyClock
 from pricemesh.city.controls import Control, Controls
 from pricemesh.city.deciding import Decider, Quote
 from pricemesh.city.guardrails import Guardrails, Limits
+from pricemesh.city.health import DatabaseHealth
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.loop import CityLoop, FutureTicket, Ticket
+from pricemesh.city.reading import Reads
 from pricemesh.city.settings import Settings
 from pricemesh.core.policies import Learner
 from pricemesh.core.summary import Summary
-from pricemesh.errors import ImpossiblePin, StorageUnavailable, UnknownDecision
+from pricemesh.errors import ImpossiblePin, StorageCause, StorageUnavailable, UnknownDecision
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import (
     CloseWindow,
     Command,
+    Probe,
     SaveFeedback,
     SetControl,
     StoredDecision,
     UpdateMesh,
 )
-from pricemesh.store.database import Database
+from pricemesh.store.database import Database, TimeLimits
 from pricemesh.store.startup import StoredState, refuse_damaged_values
 
 log = logging.getLogger("pricemesh")
@@ -56,9 +59,16 @@ class Pricing:
             max_step_seconds=settings.clock.max_step_seconds,
             steady_seconds=settings.clock.steady_seconds,
         )
+        limits = TimeLimits(settings.database.timeout_seconds, settings.database.read_timeout_seconds)
         self.database = Database(
-            settings.database.url, settings.city, runtime, settings.database.lock_wait_seconds
+            settings.database.url, settings.city, runtime, settings.database.lock_wait_seconds, limits
         )
+        self.health = DatabaseHealth(
+            runtime,
+            check=self.database.fault,
+            submit_probe=lambda ticket: self.loop.submit(Probe(), ticket),
+        )
+        self._reads = Reads(runtime, limits.read_seconds)
         self.live = LiveLearner(settings)
         self.controls = Controls()
         self._guardrails = Guardrails(settings)
@@ -108,9 +118,12 @@ class Pricing:
     async def start(self) -> None:
         if not self._opened:
             await self.runtime.in_thread(self.open)
-        self._loop = CityLoop(self.database, self.decider, self.live, self.runtime, self._observe_commit)
+        self._loop = CityLoop(
+            self.database, self.decider, self.live, self.runtime, self._observe_commit, self.health
+        )
 
     async def stop(self) -> None:
+        self.health.close()
         if self._loop is not None:
             if self.live.has_unsaved_lessons:
                 self._loop.save_snapshot()
@@ -159,7 +172,8 @@ class Pricing:
                 if await self.close_window():
                     continue
             except StorageUnavailable as fault:
-                log.warning("windows not closed", extra={"fault": str(fault)})
+                if not self.health.is_lost:  # whose line in the log says all
+                    log.warning("windows not closed", extra={"fault": str(fault)})
             await asyncio.sleep(pause_seconds)
 
     async def close_window(self) -> int:
@@ -234,26 +248,34 @@ class Pricing:
         return self._guardrails.limits(None, self.controls.pinned_arm)
 
     async def decision(self, id_: str) -> StoredDecision:
-        row: StoredDecision | None = await self.runtime.in_thread(self.database.reader.decision, id_)
+        row: StoredDecision | None = await self._read(self.database.reader.decision, id_)
         if row is None:
             raise UnknownDecision(f"there is no decision {id_!r}")
         return row
 
     async def latest_decisions(self, **filters: Any) -> list[StoredDecision]:
-        rows: list[StoredDecision] = await self.runtime.in_thread(
-            self.database.reader.latest_decisions, **filters
-        )
+        rows: list[StoredDecision] = await self._read(self.database.reader.latest_decisions, **filters)
         return rows
+
+    async def _read(self, read: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        if self.database.is_silent:
+            raise StorageUnavailable("the database does not answer", StorageCause.TIMEOUT)
+        return await self._reads.run(read, *arguments, **named)
 
     async def faults(self) -> list[str]:
         """Why this city cannot serve; nothing when it can."""
         if self.draining or not self.running:
             return ["shutting down" if self.draining else "the learner is not loaded"]
-        fault = await self.runtime.in_thread(self.database.fault)
+        fault = await self.health.check()
         return [] if fault is None else [fault]
 
+    @property
+    def is_ready(self) -> bool:
+        """As `faults`, by what was seen last."""
+        return self.running and not self.draining and self.health.is_ready
+
     async def state(self) -> dict[str, Any]:
-        decisions, feedback = await self.runtime.in_thread(self.database.reader.totals)
+        decisions, feedback = await self._read(self.database.reader.totals)
         live = self.live
         means = live.reward_sums / np.maximum(live.lesson_counts, 1)
         return {

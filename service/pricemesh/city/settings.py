@@ -118,6 +118,8 @@ def _check_url(url: str) -> None:
 class DatabaseSettings(Section):
     url: str = "sqlite:///pricemesh.db"
     lock_wait_seconds: float = Field(default=10.0, ge=0, le=600)  # until the previous process has gone
+    timeout_seconds: float = Field(default=1.0, ge=0.1, le=60)  # of silence, then a commit fails
+    read_timeout_seconds: float = Field(default=5.0, ge=0.1, le=600)
 
     @field_validator("url")
     @classmethod

@@ -51,6 +51,7 @@ class GossipClient:
         counts: Counts,
     ) -> None:
         self._runtime = pricing.runtime
+        self._health = pricing.health
         self._settings = pricing.settings.gossip
         self._timeout_seconds = self._settings.timeout_seconds or max(0.1, self._settings.interval_seconds)
         self._max_bytes = pricing.settings.limits.body_bytes
@@ -98,7 +99,8 @@ class GossipClient:
             async with asyncio.timeout(2 * self._timeout_seconds):
                 await self._converse(peer)
         except StorageUnavailable as fault:  # this city's own trouble, not the peer's
-            log.warning("letters could not be saved", extra={"peer": peer.origin, "fault": str(fault)})
+            if not self._health.is_lost:  # whose line in the log says all
+                log.warning("letters could not be saved", extra={"peer": peer.origin, "fault": str(fault)})
         except SignedTooEarly as fault:  # it has just started and will take what is signed from now on
             peer.record_postponement(str(fault))
             self._counts["exchanges", "postponed"] += 1

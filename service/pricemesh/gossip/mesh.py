@@ -147,6 +147,8 @@ class Gossip:
             try:
                 await self.tick()
             except (StorageUnavailable, BadSummary) as fault:
+                if self.pricing.health.is_lost:  # whose line in the log says all
+                    continue
                 log.warning("a tick failed, the next one tries again", extra={"fault": str(fault)})
             except Exception:
                 log.exception("unforeseen fault in a tick")

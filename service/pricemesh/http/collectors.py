@@ -2,13 +2,16 @@
 nothing is counted twice."""
 
 from collections.abc import Iterator
+from platform import python_version
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from pricemesh.city.pricing import Pricing
+from pricemesh.errors import StorageCause
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.view import peers_of
 from pricemesh.http.key_file import KeyFile
+from pricemesh.version import __version__, revision
 
 
 class CityCollector:
@@ -75,6 +78,35 @@ class KeyCollector:
             gauge = GaugeMetricFamily(name, description, labels=["city"])
             gauge.add_metric([self._city], float(value))
             yield gauge
+
+
+class DatabaseCollector:
+    """Whether the city is ready, and why commits failed."""
+
+    def __init__(self, pricing: Pricing, city: str) -> None:
+        self._pricing = pricing
+        self._city = city
+
+    def collect(self) -> Iterator[Metric]:
+        ready = GaugeMetricFamily("pricemesh_ready", "1 while /readyz is 200, as last seen", labels=["city"])
+        ready.add_metric([self._city], float(self._pricing.is_ready))
+        failures = CounterMetricFamily(
+            "pricemesh_commit_failures", "Commits that failed since the start", labels=["city", "cause"]
+        )
+        for cause in StorageCause:
+            failures.add_metric([self._city, cause.value], float(self._pricing.health.failures[cause]))
+        yield from (ready, failures)
+
+
+class BuildCollector:
+    """Which program this is."""
+
+    def collect(self) -> Iterator[Metric]:
+        build = GaugeMetricFamily(
+            "pricemesh_build_info", "Always 1", labels=["version", "revision", "python"]
+        )
+        build.add_metric([__version__, revision(), python_version()], 1.0)
+        yield build
 
 
 class GossipCollector:

@@ -8,13 +8,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
 from pricemesh.city.pricing import Pricing
 from pricemesh.gossip.mesh import Gossip
-from pricemesh.http.collectors import CityCollector, GossipCollector, KeyCollector
+from pricemesh.http.collectors import (
+    BuildCollector,
+    CityCollector,
+    DatabaseCollector,
+    GossipCollector,
+    KeyCollector,
+)
 from pricemesh.http.key_file import KeyFile
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -50,6 +56,8 @@ class Metrics:
         self._city = city
         self.registry = CollectorRegistry()
         self.registry.register(self)
+        self.registry.register(BuildCollector())
+        ProcessCollector(registry=self.registry)  # memory, CPU, files and start; on Linux only
         self._requests: Counter[tuple[str, int]] = Counter()  # by route and status
         self._request_seconds = defaultdict[str, Histogram](lambda: Histogram(BOUNDS_SECONDS))  # by route
         self._commit_size = Histogram(BOUNDS_ROWS)
@@ -57,6 +65,7 @@ class Metrics:
 
     def watch(self, pricing: Pricing, gossip: Gossip, key_file: KeyFile | None) -> None:
         self.registry.register(CityCollector(pricing, self._city))
+        self.registry.register(DatabaseCollector(pricing, self._city))
         self.registry.register(GossipCollector(gossip, self._city))
         self.registry.register(KeyCollector(key_file, self._city))
 

@@ -51,7 +51,7 @@ def create_app(
     gatekeeper, key_file = _gatekeeper(settings, runtime)
     metrics.watch(pricing, gossip, key_file)
     server = settings.server
-    recorder = recorder or request_log(settings, runtime)
+    recorder = recorder or request_log(settings, runtime, lambda: pricing.health.is_lost)
     admission = Admission(
         gatekeeper,
         metrics,
@@ -137,7 +137,7 @@ def _add_routes(
     handle_errors(framework)
 
 
-def request_log(settings: Settings, runtime: Runtime) -> RequestLog:
+def request_log(settings: Settings, runtime: Runtime, in_outage: Callable[[], bool]) -> RequestLog:
     """Lines on standard error, in the format of all other lines there."""
 
     def schedule(seconds: float, action: Callable[[], None]) -> None:
@@ -152,4 +152,5 @@ def request_log(settings: Settings, runtime: Runtime) -> RequestLog:
         schedule=schedule,
         routine_paths=ROUTINE_PATHS,
         stream_paths=STREAM_PATHS,
+        in_outage=in_outage,
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -11,13 +11,26 @@ from pricemesh.errors import PricemeshError
 from pricemesh.store.commands import Command
 
 
+class TimeLimits(NamedTuple):
+    """How long a database may leave a call without an answer."""
+
+    commit_seconds: float = 1.0
+    read_seconds: float = 5.0
+
+
 class Backend(Protocol):
+    committing: bool  # whether the transaction under way has reached the statement that commits it
+
     @property
     def engine(self) -> Engine: ...
 
     def own(self, city: str) -> Connection:
         """Connect and lock the database for this process. DatabaseInUse when another process holds the
         lock."""
+        ...
+
+    def limit(self, connection: Connection, seconds: float | None) -> None:
+        """End what this connection does when it waits longer than this; None: never."""
         ...
 
     def release(self) -> None:

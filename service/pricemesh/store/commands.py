@@ -143,6 +143,13 @@ class DropOrigin:
     size: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Write and delete, to find out whether the database takes writes again."""
+
+    size: int = 1
+
+
 Command = (
     SaveDecisions
     | SaveFeedback
@@ -155,6 +162,7 @@ Command = (
     | RemovePeers
     | TrustKey
     | DropOrigin
+    | Probe
 )
 
 

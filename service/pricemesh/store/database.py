@@ -15,11 +15,19 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from pricemesh.core.decision import Decision
-from pricemesh.errors import DatabaseInUse, InvalidParameter, NotStarted, StorageUnavailable
+from pricemesh.errors import (
+    DatabaseInUse,
+    InDoubt,
+    InvalidParameter,
+    NotStarted,
+    StorageCause,
+    StorageUnavailable,
+)
 from pricemesh.runtime import Runtime
 from pricemesh.store import schema
-from pricemesh.store.backend import Backend
-from pricemesh.store.commands import Command, Lesson
+from pricemesh.store.backend import Backend, TimeLimits
+from pricemesh.store.causes import cause_of, was_rolled_back
+from pricemesh.store.commands import Command, Lesson, Probe
 from pricemesh.store.faults import reason
 from pricemesh.store.postgres import Postgres
 from pricemesh.store.reads import Reader, decisions_by_id, lessons_since
@@ -33,10 +41,15 @@ from pricemesh.store.startup import (
 )
 from pricemesh.store.writes import carry_out
 
-__all__ = ["CommitResult", "Database", "MeshRecord", "Recall", "StoredState", "migrate"]
+__all__ = ["CommitResult", "Database", "MeshRecord", "Recall", "StoredState", "TimeLimits", "migrate"]
 
 MAX_LESSONS_IN_DOUBT = 10_000  # more than one commit can hold
 LOCK_POLL_SECONDS = 0.05
+NOTHING_CHANGED = "nothing was changed"
+WHAT_TO_DO_IN_DOUBT = (
+    "the commit may have happened nevertheless. Ask again under the same decision_id, or send the same "
+    "feedback again: what was committed is not done twice"
+)
 
 log = logging.getLogger("pricemesh")
 
@@ -45,6 +58,7 @@ class CommitResult(NamedTuple):
     results: list[Any]  # one per command; an exception where the database refused that command alone
     lessons: list[Lesson]  # to be learned, in the order of their versions
     decisions: list[Decision]  # those that are new
+    faults: Sequence[StorageUnavailable] = ()  # those among the results
 
 
 class Recall(NamedTuple):
@@ -55,17 +69,27 @@ class Recall(NamedTuple):
 
 
 class Database:
-    def __init__(self, url: str, city: str, runtime: Runtime, lock_wait_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        city: str,
+        runtime: Runtime,
+        lock_wait_seconds: float = 0.0,
+        limits: TimeLimits | None = None,
+    ) -> None:
         self._city = city
         self._runtime = runtime
         self._lock_wait_seconds = lock_wait_seconds
-        self._backend = _backend(url)
+        self._limits = limits or TimeLimits()
+        self._backend = _backend(url, self._limits)
         self.reader = Reader(self._backend)
         self._connection: Connection | None = None
         self._version = 0
         self._confirmed_version = 0  # what was returned up to here may have been learned
         self._in_doubt = False  # a commit failed, and may have happened nevertheless
         self._unlearned: list[Lesson] = []  # lessons of such a commit
+        self._is_started = False
+        self._is_silent = False  # the server answered nothing at all; only a probe asks it again
 
     # Start and end
 
@@ -91,6 +115,8 @@ class Database:
                     group = lessons_since(connection, version)
             if not group:
                 self._version = self._confirmed_version = version
+                self._is_started = True
+                self._backend.limit(connection, self._limits.commit_seconds)
                 return
             version = group[-1].version
             yield group
@@ -99,6 +125,7 @@ class Database:
         """Move the schema up or down to a revision. Returns the revisions before and after."""
         with self._starting():
             connection = self._own_patiently()
+            self._backend.limit(connection, None)  # a large table takes its time
             before, _ = schema.revisions(connection)
             connection.rollback()
             try:
@@ -138,16 +165,24 @@ class Database:
             return "the database cannot be reached, or its schema is not current"
         return None
 
+    @property
+    def _has_connection(self) -> bool:
+        connection = self._connection
+        return connection is not None and not connection.closed and not connection.invalidated
+
     def _own(self) -> Connection:
         """The writer's connection, made anew when it was lost."""
         connection = self._connection
-        if connection is not None and not connection.closed and not connection.invalidated:
+        if connection is not None and self._has_connection:
             return connection
         if connection is not None:
             connection.close()
             self._connection = None
-        self._connection = self._backend.own(self._city)
-        return self._connection
+        connection = self._backend.own(self._city)
+        if self._is_started:
+            self._backend.limit(connection, self._limits.commit_seconds)
+        self._connection = connection
+        return connection
 
     def _own_patiently(self) -> Connection:
         """As `_own`, but wait for a process that is ending, or whose lock the server has yet to release."""
@@ -174,18 +209,17 @@ class Database:
         """Called from the writer's thread, before decisions with a subject are made. At most two statements,
         for thousands of each. Every fault is a StorageUnavailable."""
         try:
+            self._refuse_while_silent(())
             connection = self._own()
             with self._backend.reading(connection):
                 existing = decisions_by_id(self._backend, connection, decision_ids) if decision_ids else {}
                 prices = self._backend.latest_prices(connection, subjects) if subjects else ()
-        except NotStarted as fault:  # the connection was lost, and cannot be made anew
-            raise StorageUnavailable(str(fault)) from None
         except StorageUnavailable:
             raise
         except Exception as fault:
-            if not isinstance(fault, SQLAlchemyError):  # a damaged value may raise anything
+            if not isinstance(fault, SQLAlchemyError | NotStarted):  # a damaged value may raise anything
                 log.exception("unforeseen, in a recall")
-            raise StorageUnavailable(f"the database cannot be read: {reason(fault)}") from None
+            raise self._failure("the database cannot be read", fault) from None
         return Recall(existing, dict(prices))
 
     def commit(self, commands: Sequence[Command]) -> CommitResult:
@@ -198,17 +232,17 @@ class Database:
         """Called after `write`, before anything of it is acknowledged or learned: raises when the file is
         gone by now. It costs microseconds here; in the writer's thread, each look at a file would also wait
         for the interpreter."""
-        try:
-            self._check_files()
-        except StorageUnavailable:
+        if (lost := self._backend.fault()) is not None:
             self._in_doubt, self._version = True, self._confirmed_version
-            raise
+            raise InDoubt(f"{lost}. This commit is in the file that was open", StorageCause.GONE)
         self._confirmed_version = self._version
 
     def write(self, commands: Sequence[Command]) -> CommitResult:
         """Carry out all commands in one transaction. After a StorageUnavailable nothing may be acknowledged.
-        The transaction may have happened nevertheless: then the next commit recovers its lessons."""
+        After an InDoubt the transaction may have happened: then the next commit recovers its lessons."""
+        self._backend.committing = False
         try:
+            self._refuse_while_silent(commands)
             connection = self._own()
             if self._in_doubt:
                 self._check_files()
@@ -218,38 +252,61 @@ class Database:
             with self._backend.transaction(connection, commands):
                 outcome = carry_out(self._backend, connection, commands, self._version)
             self._runtime.disk.after_commit()
-        except NotStarted as fault:  # the connection was lost, and cannot be made anew
-            raise StorageUnavailable(str(fault)) from None
-        except (OperationalError, OSError) as fault:
-            raise StorageUnavailable(f"the database does not take writes: {reason(fault)}") from None
+        except (NotStarted, OperationalError, OSError) as fault:
+            raise self._failure("the database does not take writes", fault) from None
         except DBAPIError as fault:
             if len(commands) > 1 and not fault.connection_invalidated:
                 return self._commit_one_by_one(commands)
-            raise StorageUnavailable(f"the database refused: {reason(fault)}") from None
+            raise self._failure("the database refused", fault) from None
         except SQLAlchemyError as fault:
-            raise StorageUnavailable(f"the database failed: {reason(fault)}") from None
+            raise self._failure("the database failed", fault) from None
         self._version = outcome.version
-        self._in_doubt = False
+        self._in_doubt = self._is_silent = False
         recovered, self._unlearned = self._unlearned, []
         return CommitResult(outcome.results, [*recovered, *outcome.lessons], outcome.decisions)
 
+    @property
+    def is_silent(self) -> bool:
+        return self._is_silent
+
+    def _refuse_while_silent(self, commands: Sequence[Command]) -> None:
+        """While the server answers nothing, callers are refused at once; only a probe waits for it."""
+        if self._is_silent and not any(isinstance(command, Probe) for command in commands):
+            raise StorageUnavailable(
+                f"the database does not answer: {NOTHING_CHANGED}; try again in a moment",
+                StorageCause.TIMEOUT,
+            )
+
+    def _failure(self, text: str, fault: Exception) -> StorageUnavailable:
+        """What a fault of the writer's connection means to callers."""
+        if isinstance(fault, NotStarted):  # the connection was lost, and cannot be made anew
+            return StorageUnavailable(f"{fault}: {NOTHING_CHANGED}", StorageCause.GONE)
+        cause = cause_of(fault)
+        self._is_silent = cause == StorageCause.TIMEOUT and not self._has_connection
+        if self._backend.committing and not was_rolled_back(fault):
+            return InDoubt(f"{text}: {reason(fault)}: {WHAT_TO_DO_IN_DOUBT}", cause)
+        return StorageUnavailable(f"{text}: {reason(fault)}: {NOTHING_CHANGED}", cause)
+
     def _check_files(self) -> None:
-        """Before a commit is acknowledged, and before the next one when it was not."""
+        """Before a commit, when the one before it was not acknowledged."""
         if (lost := self._backend.fault()) is not None:
-            raise StorageUnavailable(lost)
+            raise StorageUnavailable(lost, StorageCause.GONE)
 
     def _commit_one_by_one(self, commands: Sequence[Command]) -> CommitResult:
         """Commit each command alone, so that one that the database refuses does not fail the others. Whatever
         befalls one of them, the lessons of those that were committed are returned."""
-        total = CommitResult([], [], [])
+        faults: list[StorageUnavailable] = []
+        total = CommitResult([], [], [], faults)
         for command in commands:
             try:
                 outcome = self.write([command])
             except StorageUnavailable as fault:
+                faults.append(fault)
                 total.results.append(fault)
             except Exception as fault:
                 log.exception("unforeseen, in a commit")
-                total.results.append(StorageUnavailable(f"the database failed: {reason(fault)}"))
+                faults.append(self._failure("the database failed", fault))
+                total.results.append(faults[-1])
             else:
                 total.results.extend(outcome.results)
                 total.lessons.extend(outcome.lessons)
@@ -266,9 +323,9 @@ class Database:
             self._unlearned += lessons
 
 
-def _backend(url: str) -> Backend:
+def _backend(url: str, limits: TimeLimits) -> Backend:
     parts = make_url(url)
-    return Sqlite(parts) if parts.get_backend_name() == "sqlite" else Postgres(parts)
+    return Sqlite(parts, limits) if parts.get_backend_name() == "sqlite" else Postgres(parts, limits)
 
 
 def migrate(

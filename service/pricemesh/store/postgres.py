@@ -1,10 +1,11 @@
-"""Postgres: connections, the advisory lock and the statements of traffic.
+"""Postgres: connections and their time limits, the advisory lock and the statements of traffic.
 
 The statements go to the driver directly and take every column as one array: for many small rows, most of the
 time would otherwise go into preparing parameters.
 """
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -14,10 +15,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import URL, Column, Connection, Engine, String, create_engine, event
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from pricemesh.errors import DatabaseInUse, PricemeshError, SchemaOutdated, StorageUnavailable
-from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
+from pricemesh.errors import DatabaseInUse, PricemeshError, SchemaOutdated, StorageCause, StorageUnavailable
+from pricemesh.store.backend import TimeLimits
+from pricemesh.store.causes import cause_of
+from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback, SaveSnapshot
 from pricemesh.store.faults import driver_fault, driver_rows, reason
 from pricemesh.store.tables import metadata
 
@@ -30,19 +33,84 @@ SELECT requested.subject, latest.price FROM unnest(%s::TEXT[]) AS requested(subj
 ) AS latest"""
 
 
+# The server ends a statement itself before the client gives up, because its error leaves no doubt.
+STATEMENT_SHARE, LOCK_SHARE = 0.9, 0.8  # of the client's limit
+IDLE_IN_TRANSACTION_SECONDS = 10  # a city that was stopped in a transaction blocks others no longer than this
+KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_COUNT = 5, 2, 3
+LARGE_COMMIT_ROWS, LARGE_COMMIT_FACTOR = 500, 5  # a commit of so many rows may take so many times the limit
+TAKEOVER_SECONDS = 0.5  # for the server to end the connection that this city had before
+
+_TRY_LOCK = sa.text("SELECT pg_try_advisory_lock(:key)")
+_LOCK = sa.text("SELECT pg_advisory_lock(:key)")
+_SESSION = sa.text("SELECT pid, backend_start::TEXT FROM pg_stat_activity WHERE pid = pg_backend_pid()")
+_END_SESSION = sa.text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = :pid AND backend_start::TEXT = :start"
+)
+
+
 class Postgres:
-    def __init__(self, url: URL) -> None:
-        self.engine = _engine(url)
+    def __init__(self, url: URL, limits: TimeLimits) -> None:
+        self.engine = _engine(url, limits)
+        self.committing = False
+        self._commits_each = False  # whether a statement is a transaction of its own
+        self._limit_seconds: float | None = None  # on the writer's connection, for a small commit
+        self._limit_factor = 1
+        self._session: tuple[int, str] | None = None  # of this city's newest connection that had the lock
 
     def own(self, city: str) -> Connection:
         connection = self.engine.connect()
-        digest = hashlib.sha256(f"pricemesh:{city}".encode()).digest()
-        key = int.from_bytes(digest[:8], "big", signed=True)
-        if not connection.scalar(sa.text("select pg_try_advisory_lock(:key)"), {"key": key}):
+        try:
+            self._lock(connection, city)
+            pid, start = connection.execute(_SESSION).one()
+            connection.commit()
+        except BaseException:
+            connection.invalidate()  # no reader may get it: it may have the lock
             connection.close()
-            raise DatabaseInUse(f"another process already serves {city} from this database: stop it first")
-        connection.commit()
+            raise
+        self._session = pid, start
         return connection
+
+    def _lock(self, connection: Connection, city: str) -> None:
+        digest = hashlib.sha256(f"pricemesh:{city}".encode()).digest()
+        key = {"key": int.from_bytes(digest[:8], "big", signed=True)}
+        if connection.scalar(_TRY_LOCK, key):
+            return
+        if self._ended_session(connection):
+            _configure(connection, {"lock_timeout": _milliseconds(TAKEOVER_SECONDS)})
+            try:
+                connection.execute(_LOCK, key)
+                return
+            except DBAPIError as fault:
+                if cause_of(fault) != StorageCause.TIMEOUT:
+                    raise
+        raise DatabaseInUse(f"another process already serves {city} from this database: stop it first")
+
+    def _ended_session(self, connection: Connection) -> bool:
+        """End the session that had the lock before this one, if it is there. The server notices late that its
+        client is gone; and when it has ended, what it was committing is settled."""
+        if self._session is None:
+            return False
+        pid, start = self._session
+        return connection.scalar(_END_SESSION, {"pid": pid, "start": start}) is not None
+
+    def limit(self, connection: Connection, seconds: float | None) -> None:
+        self._limit_seconds, self._limit_factor = seconds, 1
+        self._set_limit(connection, seconds)
+
+    def _limit_by_size(self, connection: Connection, commands: Sequence[Command]) -> None:
+        """Two more calls to the server where a large commit follows a small one, or a small one a large."""
+        is_large = sum([command.size for command in commands]) >= LARGE_COMMIT_ROWS
+        is_large |= any(type(command) is SaveSnapshot for command in commands)
+        factor = LARGE_COMMIT_FACTOR if is_large else 1
+        if factor != self._limit_factor and self._limit_seconds is not None:
+            self._set_limit(connection, factor * self._limit_seconds)
+            self._limit_factor = factor
+
+    def _set_limit(self, connection: Connection, seconds: float | None) -> None:
+        driver: Any = connection.connection.driver_connection
+        driver.silence_seconds = seconds
+        _configure(connection, _timeouts(seconds))
+        connection.commit()
 
     def release(self) -> None:
         """The server gives the advisory lock back when the connection that holds it ends."""
@@ -63,8 +131,11 @@ class Postgres:
     def transaction(self, connection: Connection, commands: Sequence[Command]) -> Iterator[None]:
         """The one INSERT of a group of prices, or of feedback, is a transaction of its own, which saves two
         calls to the server. Nobody else writes, so what was read before it still holds."""
-        with _autocommit(connection, {type(command) for command in commands} in _ONE_INSERT):
+        self._limit_by_size(connection, commands)
+        self._commits_each = {type(command) for command in commands} in _ONE_INSERT
+        with _autocommit(connection, self._commits_each):
             yield
+            self.committing = not self._commits_each
 
     def insert(
         self, connection: Connection, table: str, common: dict[str, Any], columns: Mapping[str, Sequence[Any]]
@@ -80,6 +151,7 @@ class Postgres:
                 parameters["start"] = _array(accumulate(lengths[:-1], initial=1))
             else:
                 parameters[name] = _array(values)
+        self.committing = self._commits_each
         connection.exec_driver_sql(_insert_statement(table, tuple(common), tuple(columns)), parameters)
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
@@ -94,27 +166,65 @@ class Postgres:
         return _rows(connection, _LATEST_PRICES, subjects)
 
 
-def _engine(url: URL) -> Engine:
-    import psycopg  # a city on SQLite starts without it
+def _engine(url: URL, limits: TimeLimits) -> Engine:
+    from pricemesh.store.postgres_driver import BinaryCursor, bounded  # a city on SQLite starts without them
 
-    class BinaryCursor(psycopg.Cursor[Any]):
-        """Asks for results in binary form: most of their size is vectors."""
+    connection_type = bounded(limits.commit_seconds)
+    arguments = {
+        "connect_timeout": math.ceil(limits.commit_seconds),
+        "keepalives_idle": KEEPALIVE_IDLE_SECONDS,
+        "keepalives_interval": KEEPALIVE_INTERVAL_SECONDS,
+        "keepalives_count": KEEPALIVE_COUNT,
+        "tcp_user_timeout": _milliseconds(limits.read_seconds),
+        "application_name": "pricemesh",
+    }
+    own = {name: value for name, value in arguments.items() if name not in url.query}
+    engine = create_engine(url, pool_pre_ping=True, connect_args={"cursor_factory": BinaryCursor, **own})
 
-        def __init__(self, *positional: Any, **named: Any) -> None:
-            super().__init__(*positional, **named)
-            self.format = psycopg.pq.Format.BINARY
+    def connect(_dialect: Any, _record: Any, positional: Any, named: Any) -> Any:
+        return connection_type.connect(*positional, **named)
 
-    engine = create_engine(url, pool_pre_ping=True, connect_args={"cursor_factory": BinaryCursor})
-    event.listen(engine, "connect", _use_indexes)
+    def configure(driver: Any, _record: Any) -> None:
+        driver.silence_seconds = limits.read_seconds
+        values = _PLANS | _SESSION_LIMITS | _timeouts(limits.read_seconds)
+        driver.execute(_set_config(values)).close()
+        driver.commit()
+
+    event.listen(engine, "do_connect", connect)
+    event.listen(engine, "connect", configure)
     return engine
 
 
-def _use_indexes(connection: Any, _record: Any) -> None:
-    """Every lookup is by a key. Without this, Postgres may plan a sequential scan while tables are empty, and
-    keep that plan."""
-    for method in ("seqscan", "hashjoin", "mergejoin"):
-        connection.execute(f"SET enable_{method} = off")
-    connection.commit()
+# Every lookup is by a key. Without this, Postgres may plan a sequential scan while tables are empty, and keep
+# that plan.
+_PLANS = {f"enable_{method}": "off" for method in ("seqscan", "hashjoin", "mergejoin")}
+_SESSION_LIMITS = {  # by these the server notices that its client is gone, and gives the lock back
+    "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_SECONDS}s",
+    "tcp_keepalives_idle": KEEPALIVE_IDLE_SECONDS,
+    "tcp_keepalives_interval": KEEPALIVE_INTERVAL_SECONDS,
+    "tcp_keepalives_count": KEEPALIVE_COUNT,
+}
+
+
+def _timeouts(seconds: float | None) -> dict[str, int]:
+    limit = seconds or 0.0  # to Postgres, 0 is no limit
+    return {
+        "statement_timeout": _milliseconds(STATEMENT_SHARE * limit),
+        "lock_timeout": _milliseconds(LOCK_SHARE * limit),
+    }
+
+
+def _milliseconds(seconds: float) -> int:
+    return math.ceil(1000 * seconds)
+
+
+def _set_config(values: Mapping[str, Any]) -> str:
+    """One statement for all: each call to the server counts."""
+    return "SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in values.items())
+
+
+def _configure(connection: Connection, values: Mapping[str, Any]) -> None:
+    connection.exec_driver_sql(_set_config(values)).close()
 
 
 @contextmanager

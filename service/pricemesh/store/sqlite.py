@@ -19,6 +19,7 @@ from sqlalchemy.pool import QueuePool
 
 from pricemesh.errors import NotStarted, PricemeshError, StorageUnavailable
 from pricemesh.store import schema
+from pricemesh.store.backend import TimeLimits
 from pricemesh.store.commands import Command
 from pricemesh.store.faults import driver_rows, reason
 from pricemesh.store.sqlite_file import OpenFile
@@ -36,7 +37,6 @@ ROWS_PER_STATEMENT = 100  # the driver caches about as many prepared statements
 
 _PRAGMAS = (
     "synchronous=FULL",
-    "busy_timeout=5000",
     "foreign_keys=ON",
     f"wal_autocheckpoint={SHORT_WAL_PAGES}",
 )
@@ -48,7 +48,9 @@ ON decisions.number = (
 
 
 class Sqlite:
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, limits: TimeLimits) -> None:
+        self.committing = False
+        self._pragmas = (*_PRAGMAS, _busy_timeout(limits.read_seconds))
         self._path = str(url.database)
         self._wal_pages = SHORT_WAL_PAGES
         self._file = OpenFile(self._path)
@@ -73,7 +75,7 @@ class Sqlite:
         try:
             if (fault := self.fault()) is not None:
                 raise StorageUnavailable(fault)
-            for pragma in _PRAGMAS:
+            for pragma in self._pragmas:
                 connection.execute(f"PRAGMA {pragma}").close()
         except BaseException:
             connection.close()
@@ -101,6 +103,12 @@ class Sqlite:
         connection.rollback()
         if not self._file.remembered:
             self._file.remember(self._lock.record())
+
+    def limit(self, connection: Connection, seconds: float | None) -> None:
+        """For other processes that lock the file. A disk that hangs cannot be interrupted."""
+        if seconds is not None:
+            with connection.begin():
+                connection.exec_driver_sql(f"PRAGMA {_busy_timeout(seconds)}").all()
 
     def fault(self) -> str | None:
         return self._file.fault()
@@ -163,6 +171,7 @@ class Sqlite:
             self._wal_pages = pages
         with connection.begin():
             yield
+            self.committing = True
 
     def insert(
         self, connection: Connection, table: str, common: dict[str, Any], columns: Mapping[str, Sequence[Any]]
@@ -185,6 +194,10 @@ class Sqlite:
 
     def latest_prices(self, connection: Connection, subjects: Sequence[str]) -> Sequence[Any]:
         return _rows(connection, _LATEST_PRICES, subjects)
+
+
+def _busy_timeout(seconds: float) -> str:
+    return f"busy_timeout={round(1000 * seconds)}"
 
 
 @cache

@@ -94,12 +94,12 @@ class LockFile:
                 f"{file.stray_wal_path(database)} is the write-ahead log of {file.path}: rename it to "
                 f"{file.wal_path} to keep what was acknowledged last, or delete it to give that up"
             )
-        if not _has_content(file.wal_path):
-            return
         record = _read(handle)
         if record is None or lock is None or record.lock != lock[1]:
             if database is not None and _opened_by_others(file.path):
                 raise self._in_use()
+            return
+        if not _has_content(file.wal_path):
             return
         wal_inode, inode = wal and wal[1], database and database[1]
         if wal_inode == record.wal and inode != record.database:

@@ -16,6 +16,7 @@ from pricemesh.store.commands import (
     FeedbackResult,
     FeedbackStatus,
     Lesson,
+    Probe,
     RemovePeers,
     SaveDecisions,
     SaveFeedback,
@@ -42,6 +43,10 @@ from pricemesh.store.tables import (
 FeedbackRow = tuple[int, float, float, int | None]  # as FEEDBACK_COLUMNS
 FEEDBACK_COLUMNS = ("decision", "reward", "received_at", "version")
 MOSTLY_COMMON_COLUMNS = ("subject", "limited_by", *Occasion._fields)  # among the decisions of one commit
+
+
+PROBE_NAME = "probe"
+PROBE_CHARACTERS = 64 * 1024  # several pages: a write into the last free page proves little
 
 
 class Outcome(NamedTuple):
@@ -108,6 +113,10 @@ def _save_other(connection: Connection, command: Command) -> None:
             _forget(connection, origin)
             if not readmitted:
                 connection.execute(insert(dropped).values(origin=origin, since=at))
+        case Probe():
+            row = {"name": PROBE_NAME, "value": "." * PROBE_CHARACTERS, "since": 0.0}
+            connection.execute(insert(controls).values(row))
+            connection.execute(controls.delete().where(controls.c.name == PROBE_NAME))
 
 
 def _forget(connection: Connection, origin: str) -> None:

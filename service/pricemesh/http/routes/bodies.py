@@ -20,7 +20,11 @@ PROBLEMS_OF_ANY_CALL = {
     401: "The API key is missing or unknown.",
     403: "The key lacks the scope, or the Host is not a name of this city.",
     429: "The key's rate limit is exceeded.",
-    503: "The database accepts no writes at present; nothing has changed.",
+    503: (
+        "`storage-unavailable`: the database accepts no writes at present; nothing has changed. "
+        "`in-doubt`: the commit failed and may have happened nevertheless; repeat the same request (a price "
+        "under the same decision_id, the same feedback): what was committed is not done twice."
+    ),
 }
 PROBLEMS_OF_A_BODY = {413: "The body is too large.", 422: "The body is invalid."}
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -100,8 +101,39 @@ class Postgres:
                 " and backend_type = 'client backend'"
             )
 
+    def kill(self) -> None:
+        """End all of its processes at once, as a crash of the machine does; `start` recovers the data."""
+        assert self._process is not None
+        processes = self._processes()
+        for pid in processes:
+            _signal(pid, signal.SIGKILL)
+        self._process.wait(timeout=60)
+        while any(Path(f"/proc/{pid}").exists() for pid in processes):
+            time.sleep(0.005)
+
+    def pause(self) -> None:
+        """Stop all of its processes, so that connections stay open and nothing is answered."""
+        for pid in self._processes():
+            _signal(pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        for pid in self._processes():
+            _signal(pid, signal.SIGCONT)
+
+    def _processes(self) -> list[int]:
+        """The server itself first: once it is stopped it starts no others."""
+        assert self._process is not None
+        server = self._process.pid
+        children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+        return [server, *map(int, children)]
+
     def stop(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)  # immediate shutdown: the data is deleted below
             self._process.wait(timeout=60)
         shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -1,0 +1,96 @@
+"""What monitors and callers see of a city whose database fails."""
+
+import errno
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy.exc import OperationalError
+
+from pricemesh.runtime import Runtime
+from pricemesh.version import __version__
+from tests.faulty_disk import FaultyDisk
+from tests.running import CONTEXT, RunningCity, settings_for
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+@pytest.fixture
+def city(tmp_path: Path, disk: FaultyDisk) -> Iterator[RunningCity]:
+    city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"), runtime=Runtime(disk=disk))
+    yield city
+    city.stop()
+
+
+def metric(city: RunningCity, name: str, **labels: str) -> float:
+    families = text_string_to_metric_families(city.http.get("/metrics").text)
+    samples = [sample for family in families for sample in family.samples if sample.name == name]
+    (value,) = [sample.value for sample in samples if labels.items() <= sample.labels.items()]
+    return value
+
+
+def until_ready(city: RunningCity) -> None:
+    deadline = time.monotonic() + 20
+    while city.http.get("/readyz").status_code != 200:
+        assert time.monotonic() < deadline
+
+
+def test_readyz_and_metrics_say_that_commits_fail_and_why_and_that_they_succeed_again(
+    city: RunningCity, disk: FaultyDisk
+) -> None:
+    city.price()
+    assert metric(city, "pricemesh_ready") == 1
+    assert metric(city, "pricemesh_commit_failures_total", cause="disk-full") == 0
+    disk.before = OSError(errno.ENOSPC, "No space left on device")
+    assert city.http.post("/price", json=CONTEXT).status_code == 503
+    unready = city.http.get("/readyz")
+    assert unready.status_code == 503
+    assert "No space left on device" in unready.json()["faults"][0]
+    assert metric(city, "pricemesh_ready") == 0
+    assert metric(city, "pricemesh_commit_failures_total", cause="disk-full") >= 1
+    disk.before = None
+    until_ready(city)
+    assert metric(city, "pricemesh_ready") == 1
+
+
+def test_a_503_says_whether_the_commit_may_have_happened(city: RunningCity, disk: FaultyDisk) -> None:
+    disk.before = OSError(errno.ENOSPC, "No space left on device")
+    certain = city.http.post("/price", json=CONTEXT).json()
+    assert certain["type"] == "urn:pricemesh:problem:storage-unavailable"
+    assert "nothing was changed" in certain["detail"]
+    disk.before = None
+    until_ready(city)
+    disk.after = OperationalError("commit", {}, Exception("the answer got lost"))
+    doubtful = city.http.post("/price", json=CONTEXT | {"decision_id": "d"})
+    disk.after = None
+    assert (doubtful.status_code, doubtful.headers["retry-after"]) == (503, "1")
+    assert doubtful.json()["type"] == "urn:pricemesh:problem:in-doubt"
+    assert "same decision_id" in doubtful.json()["detail"]
+    stored = city.http.get("/decisions/d").json()
+    assert city.price(decision_id="d")["price"] == stored["price"]
+    openapi = city.http.get("/openapi.json").json()
+    for path in ("/price", "/feedback", "/price/batch", "/feedback/batch"):
+        assert "in-doubt" in openapi["paths"][path]["post"]["responses"]["503"]["description"]
+
+
+def test_metrics_describe_the_process_and_its_build(
+    city: RunningCity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert metric(city, "process_resident_memory_bytes") > 1e6
+    assert metric(city, "process_cpu_seconds_total") > 0
+    assert metric(city, "process_open_fds") > 0
+    assert metric(city, "process_start_time_seconds") > 1e9
+    assert metric(city, "pricemesh_build_info", version=__version__, revision="unknown") == 1
+    monkeypatch.setenv("PRICEMESH_REVISION", "abc123")
+    assert metric(city, "pricemesh_build_info", revision="abc123") == 1
+
+
+def test_a_city_that_shuts_down_is_not_ready(city: RunningCity) -> None:
+    city.pricing.draining = True
+    assert metric(city, "pricemesh_ready") == 0
+    city.pricing.draining = False
