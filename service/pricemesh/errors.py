@@ -27,6 +27,7 @@ PricemeshError
 │   ├── NotADemo          the truth was reported to a city without lab.demo
 │   └── TooManyReaders    all limits.event_readers streams of /events are open
 └── StorageUnavailable  nothing was written and nothing changed; try again
+    └── InDoubt           the commit may have happened: ask again under the same decision_id
 """
 
 import re
@@ -167,3 +168,7 @@ class TooManyReaders(Refused):
 
 class StorageUnavailable(PricemeshError):
     pass
+
+
+class InDoubt(StorageUnavailable):
+    """The commit may have happened, or may still happen."""

@@ -18,6 +18,7 @@ from pricemesh.errors import (
     ConflictingReward,
     ImpossiblePin,
     IncompatibleMesh,
+    InDoubt,
     InvalidContext,
     NotADemo,
     NotAllowed,
@@ -52,6 +53,7 @@ STATUSES: dict[type[PricemeshError], int] = {
     NotADemo: 403,
     TooManyReaders: 503,
     StorageUnavailable: 503,
+    InDoubt: 503,
 }
 Body = TypeVar("Body", bound=BaseModel)
 
