@@ -18,6 +18,7 @@ from pricemesh.city.guardrails import Guardrails, Limits
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.loop import CityLoop, FutureTicket, Ticket
 from pricemesh.city.settings import Settings
+from pricemesh.city.wait_limit import Gate
 from pricemesh.core.policies import Learner
 from pricemesh.core.summary import Summary
 from pricemesh.errors import ImpossiblePin, StorageUnavailable, UnknownDecision
@@ -57,6 +58,7 @@ class Pricing:
         self._guardrails = Guardrails(settings)
         self.decider = Decider(settings, self.live, self._guardrails, self.controls, runtime)
         self._observe_commit = observe_commit
+        self.gate = Gate()
         self._loop: CityLoop | None = None
         self._opened = False
         self.draining = False
@@ -99,7 +101,15 @@ class Pricing:
     async def start(self) -> None:
         if not self._opened:
             await self.runtime.in_thread(self.open)
-        self._loop = CityLoop(self.database, self.decider, self.live, self.runtime, self._observe_commit)
+        self._loop = CityLoop(
+            self.database,
+            self.decider,
+            self.live,
+            self.runtime,
+            self._observe_commit,
+            self.gate,
+            self.settings.limits.max_wait_seconds,
+        )
 
     async def stop(self) -> None:
         if self._loop is not None:

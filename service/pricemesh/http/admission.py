@@ -107,6 +107,11 @@ class Admission:
             context.caller = key.id
             gatekeeper.authorise(key, scope)
 
+    def charge(self, context: RequestContext, rows: int) -> None:
+        """A batch counts by its size: one was taken when it was admitted, the rest is taken now."""
+        if context.caller:
+            self._gatekeeper.charge(context.caller, rows - 1)
+
     def finish(self, context: RequestContext, route: str, status: int, detail: str = "") -> None:
         """Count a request that has its answer, and log it if it was refused, failed or slow."""
         seconds = self._monotonic() - context.started

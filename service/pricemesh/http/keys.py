@@ -166,6 +166,11 @@ class Gatekeeper:
         if self._limiter is not None:
             self._limiter.take(key.id)
 
+    def charge(self, key_id: str, calls: int) -> None:
+        """Count more calls of an admitted caller; `TooFast` while it still pays for earlier ones."""
+        if self._limiter is not None:
+            self._limiter.charge(key_id, calls)
+
     def admit_page(self, origin: str) -> None:
         """Without keys, a page from another site must not act through the operator's browser."""
         if self.keys is None and not is_loopback(host_of(origin)):
