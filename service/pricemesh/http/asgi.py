@@ -11,6 +11,7 @@ from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.signing import HEADER
 from pricemesh.http.admission import Admission, RequestContext
 from pricemesh.http.body import announced_length, expects_continue, is_large, read_body
+from pricemesh.http.connection_limit import ConnectionLimit
 from pricemesh.http.exchange import Answer, Exchange
 from pricemesh.http.problems import refusal, unforeseen
 from pricemesh.http.traffic import Traffic, TrafficCall
@@ -53,6 +54,8 @@ class Application:
         self.admission = admission
         self.traffic = traffic
         self.max_body_bytes = pricing.settings.limits.body_bytes
+        self.limits = pricing.settings.limits
+        self.connections = ConnectionLimit(self.limits.connections, admission.metrics, pricing.runtime)
         self.fast_calls = (
             {path.encode(): call for path, call in traffic.calls.items()}
             if pricing.settings.server.fast_path
