@@ -17,6 +17,7 @@ from pricemesh.city.deciding import Decider, Quote
 from pricemesh.city.guardrails import Guardrails, Limits
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.loop import CityLoop, FutureTicket, Ticket
+from pricemesh.city.read_lane import ReadLane
 from pricemesh.city.settings import Settings
 from pricemesh.city.wait_limit import Gate
 from pricemesh.core.policies import Learner
@@ -32,6 +33,7 @@ from pricemesh.store.commands import (
     UpdateMesh,
 )
 from pricemesh.store.database import Database
+from pricemesh.store.reads import DecisionPage
 from pricemesh.store.startup import StoredState, refuse_damaged_values
 
 log = logging.getLogger("pricemesh")
@@ -60,6 +62,7 @@ class Pricing:
         self._observe_commit = observe_commit
         self.gate = Gate()
         self._loop: CityLoop | None = None
+        self._long_reads: ReadLane | None = None
         self._opened = False
         self.draining = False
 
@@ -101,6 +104,7 @@ class Pricing:
     async def start(self) -> None:
         if not self._opened:
             await self.runtime.in_thread(self.open)
+        self._long_reads = ReadLane(self.runtime)
         self._loop = CityLoop(
             self.database,
             self.decider,
@@ -117,6 +121,9 @@ class Pricing:
                 self._loop.save_snapshot()
             await self._loop.close()
             self._loop = None
+        if self._long_reads is not None:
+            await self._long_reads.close()
+            self._long_reads = None
         await self.runtime.in_thread(self.database.close)
 
     @property
@@ -239,11 +246,16 @@ class Pricing:
             raise UnknownDecision(f"there is no decision {id_!r}")
         return row
 
-    async def latest_decisions(self, **filters: Any) -> list[StoredDecision]:
+    async def latest_decisions(self, limit: int) -> list[StoredDecision]:
         rows: list[StoredDecision] = await self.runtime.in_thread(
-            self.database.reader.latest_decisions, **filters
+            self.database.reader.latest_decisions, limit=limit
         )
         return rows
+
+    async def decisions_page(self, **filters: Any) -> DecisionPage:
+        assert self._long_reads is not None, "Pricing.start() comes first"
+        page: DecisionPage = await self._long_reads.run(self.database.reader.page, **filters)
+        return page
 
     async def faults(self) -> list[str]:
         """Why this city cannot serve; nothing when it can."""

@@ -20,9 +20,13 @@ PROBLEMS_OF_ANY_CALL = {
     401: "The API key is missing or unknown.",
     403: "The key lacks the scope.",
     429: "The key's rate limit is exceeded.",
-    503: "The database accepts no writes at present; nothing has changed.",
+    503: "Overloaded, or the database does not answer; nothing has changed, except perhaps for `in-doubt`.",
 }
-PROBLEMS_OF_A_BODY = {413: "The body is too large.", 422: "The body is invalid."}
+PROBLEMS_OF_A_BODY = {
+    408: "The body did not arrive in time.",
+    413: "The body is too large.",
+    422: "The body is invalid.",
+}
 
 
 async def read(request: Request, model: type[Body], max_bytes: int) -> Body:
