@@ -28,6 +28,7 @@ KINDS = {
     "not-a-demo": 403,
     "too-many-readers": 503,
     "storage-unavailable": 503,
+    "overloaded": 503,
     "in-doubt": 503,
 }
 

@@ -30,7 +30,8 @@ PricemeshError
 │   ├── NotADemo          the truth was reported to a city without lab.demo
 │   └── TooManyReaders    all limits.event_readers streams of /events are open
 └── StorageUnavailable  nothing was written and nothing changed; try again
-    └── InDoubt           the commit failed, and may have happened nevertheless
+    ├── Overloaded        the caller would wait, or has waited, longer than limits.max_wait_seconds
+    └── InDoubt           the commit may have happened: ask again under the same decision_id
 """
 
 import re
@@ -202,5 +203,11 @@ class StorageUnavailable(PricemeshError):
         self.cause = cause
 
 
+class Overloaded(StorageUnavailable):
+    def __init__(self, detail: str, retry_after_seconds: float) -> None:
+        super().__init__(detail)
+        self.retry_after_seconds = retry_after_seconds
+
+
 class InDoubt(StorageUnavailable):
-    pass
+    """The commit may have happened, or may still happen."""

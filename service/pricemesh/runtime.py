@@ -44,7 +44,7 @@ class ReplyTooLarge(OSError):
 
 
 class Worker(Protocol):
-    """Runs jobs one after another, beside the event loop."""
+    """Runs jobs beside the event loop: one after another, or as many at a time as it was made for."""
 
     def run(self, job: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]": ...
 
@@ -98,12 +98,13 @@ class HttpTransport:
 
 
 class WorkerThread:
-    """A thread that is woken once for a job, and wakes the event loop once."""
+    """A thread that is woken once for a job, and wakes the event loop once; or several that share jobs."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, count: int = 1) -> None:
         self._jobs: SimpleQueue[Any] = SimpleQueue()
-        self._thread = Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
+        self._threads = [Thread(target=self._work, name=name, daemon=True) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
 
     def run(self, job: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
@@ -122,8 +123,10 @@ class WorkerThread:
                 loop.call_soon_threadsafe(_settle, future, result, None)
 
     async def close(self) -> None:
-        self._jobs.put(None)
-        await asyncio.to_thread(self._thread.join)
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
 
 
 def _settle(future: "asyncio.Future[Any]", result: Any, fault: BaseException | None) -> None:
@@ -151,7 +154,8 @@ class Runtime:
     sleep: Callable[[float], None] = time.sleep  # seconds; blocks, so only for threads
     rng: random.Random = field(default_factory=random.Random)  # for jitter and names, never for secrets
     random_bytes: Callable[[int], bytes] = secrets.token_bytes  # for keys and nonces
-    in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread  # reads and folds, many at a time
+    in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread  # short reads and folds, many at a time
     worker: Callable[[str], Worker] = WorkerThread
+    pool: Callable[[str, int], Worker] = WorkerThread  # so many jobs at a time
     transport: Callable[[], Transport] = HttpTransport
     disk: Disk = field(default_factory=Disk)

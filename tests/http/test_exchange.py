@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from pricemesh.errors import StorageUnavailable
+from pricemesh.city.wait_limit import Gate
+from pricemesh.errors import Overloaded, StorageUnavailable
 from pricemesh.http import schemas
 from pricemesh.http.admission import Admission
 from pricemesh.http.exchange import Answer, Exchange
@@ -51,6 +52,7 @@ class Desk:
         DELIVERED.clear()
         self.recorder = Recorder()
         self.begun: list[bytes] = []
+        self.gate = Gate()
         table = {key.id: key for key in keys} or None
         self._admission = Admission(
             Gatekeeper(table, None, lambda: 0.0),
@@ -61,7 +63,14 @@ class Desk:
             log_above_seconds=0.0,
         )
         self._call = TrafficCall(
-            "echo", schemas.PriceRequest, schemas.Decision, {}, bytes, self._begin, lambda _, result: result
+            "echo",
+            schemas.PriceRequest,
+            schemas.Decision,
+            {},
+            bytes,
+            self._begin,
+            lambda _, result: result,
+            self.gate,
         )
 
     def _begin(self, request: bytes, _ticket: Any) -> None:
@@ -140,6 +149,18 @@ def test_a_caller_who_leaves_early_is_refused_once_and_a_complete_request_goes_o
     assert [one.status for one in DELIVERED] == [422]
     complete.settle({})
     assert [one.status for one in DELIVERED] == [422, 200]
+
+
+def test_a_shut_gate_refuses_before_the_body_and_says_when_to_come_back() -> None:
+    desk = Desk()
+    desk.gate.refusal = Overloaded("too much waits", 2.5)
+    exchange = desk.exchange(2)
+    exchange.begin()
+    exchange.feed(b"hi")
+    exchange.end()
+    assert [(one.status, one.close, desk.begun) for one in DELIVERED] == [(503, False, [])]
+    assert (b"retry-after", b"3") in DELIVERED[0].headers
+    assert b"problem:overloaded" in DELIVERED[0].body
 
 
 def test_an_error_of_the_city_is_a_problem_and_a_defect_of_ours_a_500() -> None:

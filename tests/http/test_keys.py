@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -27,6 +27,26 @@ def pricemesh(*words: str, cwd: Path, env: dict[str, str] | None = None) -> subp
         cwd=cwd,
         env={**os.environ, **(env or {})},
     )
+
+
+StartKeyed = Callable[..., tuple[RunningCity, dict[str, str]]]
+
+
+@pytest.fixture
+def start_keyed(tmp_path: Path) -> Iterator[StartKeyed]:
+    """A city with one key for everything, and the headers that present it."""
+    running: list[RunningCity] = []
+
+    def start(**security: object) -> tuple[RunningCity, dict[str, str]]:
+        presented, key = new_key("admin")
+        write_keys(tmp_path / "keys.toml", {key.id: key})
+        sections = {"security": {"api_keys_file": tmp_path / "keys.toml", **security}}
+        running.append(RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db", **sections)))
+        return running[0], {"Authorization": f"Bearer {presented}"}
+
+    yield start
+    for city in running:
+        city.stop()
 
 
 @pytest.fixture
@@ -123,6 +143,50 @@ def test_the_bucket_refills_at_its_rate() -> None:
     keeper.admit(presented, Scope.PRICE)
     with pytest.raises(TooFast):
         keeper.admit(presented, Scope.PRICE)
+
+
+def test_a_batch_counts_by_its_size_and_one_larger_than_the_bucket_is_paid_off() -> None:
+    now = 0.0
+    presented, key = new_key("price")
+    keeper = Gatekeeper({key.id: key}, 10.0, lambda: now)
+    keeper.admit(presented, Scope.PRICE)
+    keeper.charge(key.id, 99)  # a batch of 100
+    with pytest.raises(TooFast) as refused:
+        keeper.admit(presented, Scope.PRICE)
+    assert refused.value.retry_after_seconds == pytest.approx(9.1)  # 90 in debt, and one to take
+    now = 9.0
+    with pytest.raises(TooFast):
+        keeper.admit(presented, Scope.PRICE)
+    now = 9.2
+    keeper.admit(presented, Scope.PRICE)
+    keeper.charge(key.id, 99)
+
+
+def test_batches_at_the_same_time_do_not_all_run_into_debt() -> None:
+    presented, key = new_key("price")
+    keeper = Gatekeeper({key.id: key}, 10.0, lambda: 0.0)
+    for _ in range(3):
+        keeper.admit(presented, Scope.PRICE)
+    keeper.charge(key.id, 99)
+    with pytest.raises(TooFast):
+        keeper.charge(key.id, 99)
+
+
+@pytest.mark.parametrize(
+    ("path", "batch"),
+    [
+        ("/price/batch", {"requests": [CONTEXT] * 3}),
+        ("/feedback/batch", {"items": [{"decision_id": "d", "reward": 1.0}] * 3}),
+    ],
+)
+def test_a_batch_over_http_takes_its_size(
+    path: str, batch: dict[str, list[object]], start_keyed: StartKeyed
+) -> None:
+    city, headers = start_keyed(rate_per_second=0.001)  # a bucket of one call
+    assert city.http.post(path, json=batch, headers=headers).status_code == 200
+    refused = city.http.post(path, json=batch, headers=headers)
+    assert refused.status_code == 429
+    assert 2900 < int(refused.headers["retry-after"]) <= 3000  # two in debt, and one to take
 
 
 def test_a_key_is_shown_once_and_its_secret_is_not_stored(tmp_path: Path) -> None:

@@ -1,67 +1,39 @@
 """The life of every decision and every write, top to bottom: take, recall, decide, commit, learn, answer.
 
 Runs as one task on the event loop, which alone touches the learner. Commits happen in a worker beside it, one
-group at a time. Callers are answered after their commit, when the learner knows what was committed.
+group at a time. Callers are answered after their commit, when the learner knows what was committed. Nobody
+waits longer than `limits.max_wait_seconds` in the queue, and as long again for a commit under way.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from math import inf
+from typing import Any, NamedTuple
 
 from pricemesh.city.deciding import Decider, Quote
 from pricemesh.city.health import DatabaseHealth
 from pricemesh.city.live_learner import LiveLearner
+from pricemesh.city.tickets import ANSWERED, FutureTicket, SnapshotTicket, Ticket
+from pricemesh.city.wait_limit import Gate, WaitLimit
+from pricemesh.city.waiting_line import Waiting, WaitingLine, rows_of
 from pricemesh.errors import InDoubt, StorageUnavailable
 from pricemesh.runtime import Runtime
-from pricemesh.store.commands import Command, SaveDecisions
+from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
 from pricemesh.store.database import WHAT_TO_DO_IN_DOUBT, CommitResult, Database, Recall
+
+__all__ = ["CityLoop", "FutureTicket", "Ticket"]
 
 MAX_WAITING_ROWS = 20_000
 MAX_COMMIT_ROWS = 4_000
 # A commit costs nearly the same for one row and for many. Yielding to the event loop before the next one lets
 # requests that were received meanwhile join it, which takes a quarter off the work of a busy city.
 YIELDS_BEFORE_COMMIT = 2
+MIN_WATCH_SECONDS = 0.01
 NOTHING_RECALLED = Recall({}, {})
 
 log = logging.getLogger("pricemesh")
-
-
-class Ticket(Protocol):
-    """The caller of a quote or a command, as the loop sees it."""
-
-    def settle(self, result: Any) -> None:
-        """Called once, with the result after its commit, or with the exception instead."""
-        ...
-
-
-class FutureTicket:
-    """For callers that await."""
-
-    __slots__ = ("future",)
-
-    def __init__(self) -> None:
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def settle(self, result: Any) -> None:
-        if self.future.done():  # its waiter was cancelled
-            return
-        if isinstance(result, Exception):
-            self.future.set_exception(result)
-        else:
-            self.future.set_result(result)
-
-
-class SnapshotTicket:
-    """A snapshot has no caller. Where it is missing, a start learns more rows."""
-
-    def settle(self, result: Any) -> None:
-        if isinstance(result, Exception):
-            log.warning("snapshot not saved", extra={"fault": str(result)})
-
-
-Waiting = list[tuple[Any, Ticket]]  # a quote or a command, and who asked
 
 
 class Group(NamedTuple):
@@ -69,6 +41,9 @@ class Group(NamedTuple):
 
     quotes: Waiting
     commands: Waiting
+
+
+NO_GROUP = Group([], [])
 
 
 class CityLoop:
@@ -80,6 +55,8 @@ class CityLoop:
         runtime: Runtime,
         observe_commit: Callable[[int, float], None],
         health: DatabaseHealth,
+        gate: Gate,
+        max_wait_seconds: float,
     ) -> None:
         self._database = database
         self._health = health
@@ -88,10 +65,18 @@ class CityLoop:
         self._monotonic = runtime.monotonic
         self._observe_commit = observe_commit
         self._worker = runtime.worker("writer")
-        self._quotes: Waiting = []
-        self._commands: Waiting = []
+        self._quotes = WaitingLine()
+        self._commands = WaitingLine()
         self.waiting_rows = 0  # also of the group under way
         self._queued_rows = 0
+        self._gate = gate
+        self._limit = WaitLimit(max_wait_seconds, MAX_WAITING_ROWS, MAX_COMMIT_ROWS)
+        self._job: asyncio.Future[Any] | None = None  # what the worker does now
+        self._job_started = inf
+        self._group = NO_GROUP  # under way
+        self._saves: Waiting = []  # its commands, once they are handed to the database
+        self._job_is_late = False  # and its callers are answered
+        self._timer: asyncio.TimerHandle | None = None
         self._arrival = asyncio.Event()
         self._closing = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name="city loop")
@@ -100,12 +85,12 @@ class CityLoop:
 
     def quote(self, quote: Quote, ticket: Ticket) -> None:
         """Decide these prices and save them in one commit; the result is the rows saved under their ids."""
-        self._admit(quote.size)
-        self._quotes.append((quote, ticket))
+        self._quotes.arrivals.append(self._admit(quote.size))
+        self._quotes.items.append((quote, ticket))
 
     def submit(self, command: Command, ticket: Ticket) -> None:
-        self._admit(command.size)
-        self._commands.append((command, ticket))
+        self._commands.arrivals.append(self._admit(command.size))
+        self._commands.items.append((command, ticket))
 
     async def commit(self, command: Command) -> Any:
         """The result of a command once it is committed."""
@@ -125,17 +110,90 @@ class CityLoop:
         self._closing = True
         self._arrival.set()
         await self._task
+        if self._timer is not None:
+            self._timer.cancel()
         await self._worker.close()
 
-    def _admit(self, rows: int) -> None:
+    def _admit(self, rows: int) -> float:
+        """Count rows that wait from now on. Returns the time."""
+        now = self._monotonic()
+        waiting_rows = self.waiting_rows
         if self._closing:
             raise StorageUnavailable("this city is shutting down: nothing was changed")
-        if self.waiting_rows + rows > MAX_WAITING_ROWS:
-            raise StorageUnavailable("too many writes wait for the database: try again in a moment")
-        self.waiting_rows += rows
+        if waiting_rows and waiting_rows + rows > self._limit.max_rows:
+            if self._limit.is_nearly_full(waiting_rows):
+                self._gate.refusal = self._limit.too_many_rows(waiting_rows)
+            raise self._limit.too_many_rows(waiting_rows)
+        if now - self._job_started > self._limit.seconds and self._database_is_busy:
+            raise self._limit.no_answer(now - self._job_started)
+        self.waiting_rows = waiting_rows + rows
         self._queued_rows += rows
         if self._queued_rows == rows:
             self._arrival.set()
+            if self._timer is None:
+                self._watch_after(self._limit.seconds)
+        return now
+
+    # Callers that have waited too long
+
+    @property
+    def _database_is_busy(self) -> bool:
+        """A job that is done, while this loop has not got to its result, keeps nobody waiting."""
+        return self._job is not None and not self._job.done()
+
+    def _watch_after(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(max(MIN_WATCH_SECONDS, seconds), self._watch)
+
+    def _watch(self) -> None:
+        """One timer for everyone, set while anything waits: a timer for each request would cost too much."""
+        self._timer = None
+        if self._closing:
+            return
+        now = self._monotonic()
+        if self._database_is_busy:
+            self._answer_expired(now)
+        times = [line.arrivals[0] for line in (self._quotes, self._commands) if line.arrivals]
+        if self._job is not None and not self._job_is_late:
+            times.append(self._job_started)
+        if times:
+            self._watch_after(min(times) + self._limit.seconds - now)
+
+    def _answer_expired(self, now: float) -> None:
+        for line in (self._quotes, self._commands):
+            self._drop(line.take_expired(now - self._limit.seconds), queued=True)
+        busy_seconds = now - self._job_started
+        if busy_seconds < self._limit.seconds or self._job_is_late:
+            return
+        self._job_is_late = True
+        self._gate.refusal = self._limit.no_answer(busy_seconds)
+        log.error("the database does not answer", extra={"seconds": round(busy_seconds, 3)})
+        if self._saves:
+            self._answer_in_doubt()
+        else:
+            for items in self._group:
+                self._drop(items, queued=False)
+                items.clear()
+
+    def _drop(self, items: Waiting, *, queued: bool) -> None:
+        """Answer callers whose rows were not handed to the database."""
+        rows = rows_of(items)
+        self.waiting_rows -= rows
+        self._queued_rows -= rows if queued else 0
+        fault = self._limit.waited_too_long()
+        for _, ticket in items:
+            _settle(ticket, fault)
+
+    def _answer_in_doubt(self) -> None:
+        """The database has the rows, and may still commit them: then the learner learns them all the same.
+        Only traffic is answered; other callers act on what is in the database, and wait until it is known."""
+        fault = InDoubt(
+            f"the database took longer than {self._limit.seconds:g} s (limits.max_wait_seconds) and may "
+            "commit this later: ask again under the same decision_id"
+        )
+        for i, (command, ticket) in enumerate(self._saves):
+            if isinstance(command, SaveDecisions | SaveFeedback):
+                self._saves[i] = (command, ANSWERED)
+                _settle(ticket, fault)
 
     # The life of a group
 
@@ -151,9 +209,12 @@ class CityLoop:
                 await asyncio.sleep(0)
 
     async def _carry_through(self, group: Group) -> None:
+        started = self._monotonic()
+        rows = self.waiting_rows - self._queued_rows
+        self._group = group
         try:
             recalled = await self._recall(group)
-            saves = self._decide(group, recalled)
+            saves = self._saves = self._decide(group, recalled)
             if saves:
                 outcome = await self._commit([command for command, _ in saves])
                 self._learn(group, outcome)
@@ -163,18 +224,32 @@ class CityLoop:
             self.waiting_rows = self._queued_rows
             for _, ticket in (*group.quotes, *group.commands):
                 _settle(ticket, StorageUnavailable(f"unforeseen: {type(fault).__name__}"))
+        finally:
+            self._group, self._saves = NO_GROUP, []
+            self._gate.refusal = None
+        self._limit.observe(rows, self._monotonic() - started)
+
+    async def _run_job(self, job: Callable[..., Any], *arguments: Any) -> Any:
+        """What a job in the worker returns, however late."""
+        self._job_started = self._monotonic()
+        self._job = self._worker.run(job, *arguments)
+        try:
+            return await self._job
+        finally:
+            if self._job_is_late:
+                seconds = round(self._monotonic() - self._job_started, 3)
+                log.warning("the database answers again", extra={"seconds": seconds})
+            self._job, self._job_started, self._job_is_late = None, inf, False
 
     def _take(self) -> Group:
         """What waits, up to a commit's size; of more, quotes and commands half each."""
         if self._queued_rows <= MAX_COMMIT_ROWS:
-            group = Group(self._quotes, self._commands)
-            self._quotes, self._commands = [], []
-            self._queued_rows = 0
-            return group
-        quotes, self._quotes = _split(self._quotes, MAX_COMMIT_ROWS // 2)
-        commands, self._commands = _split(self._commands, MAX_COMMIT_ROWS // 2)
-        self._queued_rows -= _rows(quotes) + _rows(commands)
-        return Group(quotes, commands)
+            group = Group(self._quotes.take_all(), self._commands.take_all())
+        else:
+            half = MAX_COMMIT_ROWS // 2
+            group = Group(self._quotes.take(half), self._commands.take(half))
+        self._queued_rows -= rows_of(group.quotes) + rows_of(group.commands)
+        return group
 
     async def _recall(self, group: Group) -> Recall | StorageUnavailable:
         """What decisions with a subject depend on and is not in memory."""
@@ -182,7 +257,7 @@ class CityLoop:
         if unknown is None:
             return NOTHING_RECALLED
         try:
-            recall: Recall = await self._worker.run(self._database.recall, *unknown)
+            recall: Recall = await self._run_job(self._database.recall, *unknown)
         except StorageUnavailable as fault:
             self._health.read_failed(fault)
             return fault
@@ -217,7 +292,7 @@ class CityLoop:
         rows = sum([command.size for command in commands])
         self._health.commit_began_at = started
         try:
-            outcome: CommitResult = await self._worker.run(self._database.write, commands)
+            outcome: CommitResult = await self._run_job(self._database.write, commands)
             self._database.confirm()
         except StorageUnavailable as fault:
             self._health.commit_failed(fault)
@@ -266,17 +341,3 @@ def _settle(ticket: Ticket, result: Any) -> None:
         ticket.settle(result)
     except Exception:  # the others of the group are waiting
         log.exception("unforeseen, in an answer")
-
-
-def _rows(waiting: Waiting) -> int:
-    return sum([item.size for item, _ in waiting])
-
-
-def _split(waiting: Waiting, max_rows: int) -> tuple[Waiting, Waiting]:
-    """The first of them, at least `max_rows` rows if there are as many, and the rest."""
-    rows = 0
-    for count, (item, _) in enumerate(waiting, 1):
-        rows += item.size
-        if rows >= max_rows:
-            return waiting[:count], waiting[count:]
-    return waiting, []

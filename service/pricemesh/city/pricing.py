@@ -19,8 +19,9 @@ from pricemesh.city.guardrails import Guardrails, Limits
 from pricemesh.city.health import DatabaseHealth
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.loop import CityLoop, FutureTicket, Ticket
-from pricemesh.city.reading import Reads
+from pricemesh.city.reading import ReadLane
 from pricemesh.city.settings import Settings
+from pricemesh.city.wait_limit import Gate
 from pricemesh.core.policies import Learner
 from pricemesh.core.summary import Summary
 from pricemesh.errors import ImpossiblePin, StorageCause, StorageUnavailable, UnknownDecision
@@ -35,10 +36,13 @@ from pricemesh.store.commands import (
     UpdateMesh,
 )
 from pricemesh.store.database import Database, TimeLimits
+from pricemesh.store.reads import DecisionPage
 from pricemesh.store.startup import StoredState, refuse_damaged_values
 
 log = logging.getLogger("pricemesh")
 
+SHORT_READS_AT_A_TIME = 4  # of one decision, or of totals
+LONG_READS_AT_A_TIME = 2  # of many decisions
 MAX_WINDOW_PAUSE_SECONDS = 60.0
 MIN_WINDOW_PAUSE_SECONDS = 0.05
 
@@ -59,22 +63,24 @@ class Pricing:
             max_step_seconds=settings.clock.max_step_seconds,
             steady_seconds=settings.clock.steady_seconds,
         )
-        limits = TimeLimits(settings.database.timeout_seconds, settings.database.read_timeout_seconds)
+        self._limits = TimeLimits(settings.database.timeout_seconds, settings.database.read_timeout_seconds)
         self.database = Database(
-            settings.database.url, settings.city, runtime, settings.database.lock_wait_seconds, limits
+            settings.database.url, settings.city, runtime, settings.database.lock_wait_seconds, self._limits
         )
         self.health = DatabaseHealth(
             runtime,
             check=self.database.fault,
             submit_probe=lambda ticket: self.loop.submit(Probe(), ticket),
         )
-        self._reads = Reads(runtime, limits.read_seconds)
         self.live = LiveLearner(settings)
         self.controls = Controls()
         self._guardrails = Guardrails(settings)
         self.decider = Decider(settings, self.live, self._guardrails, self.controls, runtime)
         self._observe_commit = observe_commit
+        self.gate = Gate()
         self._loop: CityLoop | None = None
+        self._short_reads: ReadLane | None = None
+        self._long_reads: ReadLane | None = None
         self._opened = False
         self.draining = False
 
@@ -118,8 +124,21 @@ class Pricing:
     async def start(self) -> None:
         if not self._opened:
             await self.runtime.in_thread(self.open)
+        self._short_reads = ReadLane(
+            self.runtime, "short reads", SHORT_READS_AT_A_TIME, self._limits.read_seconds
+        )
+        self._long_reads = ReadLane(
+            self.runtime, "long reads", LONG_READS_AT_A_TIME, self._limits.read_seconds
+        )
         self._loop = CityLoop(
-            self.database, self.decider, self.live, self.runtime, self._observe_commit, self.health
+            self.database,
+            self.decider,
+            self.live,
+            self.runtime,
+            self._observe_commit,
+            self.health,
+            self.gate,
+            self.settings.limits.max_wait_seconds,
         )
 
     async def stop(self) -> None:
@@ -129,6 +148,10 @@ class Pricing:
                 self._loop.save_snapshot()
             await self._loop.close()
             self._loop = None
+        for lane in (self._short_reads, self._long_reads):
+            if lane is not None:
+                await lane.close()
+        self._short_reads = self._long_reads = None
         await self.runtime.in_thread(self.database.close)
 
     @property
@@ -253,14 +276,24 @@ class Pricing:
             raise UnknownDecision(f"there is no decision {id_!r}")
         return row
 
-    async def latest_decisions(self, **filters: Any) -> list[StoredDecision]:
-        rows: list[StoredDecision] = await self._read(self.database.reader.latest_decisions, **filters)
+    async def latest_decisions(self, limit: int) -> list[StoredDecision]:
+        rows: list[StoredDecision] = await self._read(self.database.reader.latest_decisions, limit=limit)
         return rows
 
+    async def decisions_page(self, **filters: Any) -> DecisionPage:
+        self._check_answers()
+        assert self._long_reads is not None, "Pricing.start() comes first"
+        page: DecisionPage = await self._long_reads.run(self.database.reader.page, **filters)
+        return page
+
     async def _read(self, read: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        self._check_answers()
+        assert self._short_reads is not None, "Pricing.start() comes first"
+        return await self._short_reads.run(read, *arguments, **named)
+
+    def _check_answers(self) -> None:
         if self.database.is_silent:
             raise StorageUnavailable("the database does not answer", StorageCause.TIMEOUT)
-        return await self._reads.run(read, *arguments, **named)
 
     async def faults(self) -> list[str]:
         """Why this city cannot serve; nothing when it can."""

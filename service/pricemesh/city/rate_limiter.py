@@ -1,4 +1,8 @@
-"""A token bucket per caller: so many calls a second, with a second's worth at once."""
+"""A token bucket per caller: so many calls a second, with a second's worth at once.
+
+A batch is let in like a single call and pays for its size afterwards, in debt if need be: so a batch larger
+than the bucket is possible, and its caller gets nothing else until the debt is paid.
+"""
 
 from collections.abc import Callable
 
@@ -26,6 +30,14 @@ class RateLimiter:
 
     def take(self, id_: str) -> None:
         """Count a call of this caller; TooFast says when it may call again."""
+        self._take(id_, 1, min_tokens=1.0)
+
+    def charge(self, id_: str, calls: int) -> None:
+        """Count more calls of a caller after `take`. TooFast where another of its batches has used up the
+        bucket since then."""
+        self._take(id_, calls, min_tokens=0.0)
+
+    def _take(self, id_: str, calls: int, *, min_tokens: float) -> None:
         now = self._monotonic()
         bucket = self._buckets.pop(id_, None)
         if bucket is None and len(self._buckets) >= self._max_callers and not self._make_room(now):
@@ -33,8 +45,8 @@ class RateLimiter:
             bucket = self._buckets.pop(id_, None)
         tokens, then = bucket or (self._burst, now)
         tokens = min(self._burst, tokens + (now - then) * self._rate)
-        self._buckets[id_] = (tokens if tokens < 1.0 else tokens - 1.0, now)
-        if tokens < 1.0:
+        self._buckets[id_] = (tokens if tokens < min_tokens else tokens - calls, now)
+        if tokens < min_tokens:
             raise TooFast((1.0 - tokens) / self._rate)
 
     def _make_room(self, now: float) -> bool:

@@ -1,38 +1,48 @@
-"""Reads from the database in threads: a limited number at a time, and none makes its caller wait for ever.
+"""Reads from the database in threads of their own: bounded in number and in time.
 
-A thread that waits for a disk cannot be interrupted. It keeps its slot until it ends, so that the threads of
-the process are left for other work.
+Long reads have another lane than short ones, so they delay no look-up of one decision, no price and no check
+of readiness. A thread that waits for a disk cannot be interrupted: its read counts until it ends.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
-from pricemesh.errors import StorageCause, StorageUnavailable
+from pricemesh.errors import Overloaded, StorageCause, StorageUnavailable
 from pricemesh.runtime import Runtime
 
-MAX_READS = 4  # of the threads that asyncio has: at least five
+MAX_READS = 16  # of a lane, with those that wait for a thread
 
 
-class Reads:
-    def __init__(self, runtime: Runtime, max_seconds: float) -> None:
-        self._in_thread = runtime.in_thread
+class ReadLane:
+    def __init__(self, runtime: Runtime, name: str, threads: int, max_seconds: float) -> None:
+        self._pool = runtime.pool(name, threads)
+        self._name = name
         self._max_seconds = max_seconds
-        self._slots = asyncio.Semaphore(MAX_READS)
+        self._count = 0
 
     async def run(self, read: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """What `read` returns. StorageUnavailable when that takes too long."""
+        """What `read` returns. StorageUnavailable when that takes too long, or when too many wait."""
+        if self._count >= MAX_READS:
+            raise Overloaded(f"{self._count} {self._name} are under way or wait: try again in a moment", 1.0)
+        self._count += 1
+        future = self._pool.run(partial(read, *arguments, **named))
+        future.add_done_callback(self._leave)
         with no_answer_is_a_fault(self._max_seconds):
             async with asyncio.timeout(self._max_seconds):
-                await self._slots.acquire()
-                answer = asyncio.ensure_future(self._in_thread(read, *arguments, **named))
-                answer.add_done_callback(self._release)
-                return await asyncio.shield(answer)
+                return await asyncio.shield(future)
 
-    def _release(self, answer: "asyncio.Future[Any]") -> None:
-        self._slots.release()
-        drop(answer)
+    def _leave(self, future: "asyncio.Future[Any]") -> None:
+        self._count -= 1
+        drop(future)
+
+    async def close(self) -> None:
+        """End the threads; one that hangs is left to the end of the process."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._max_seconds):
+                await self._pool.close()
 
 
 @contextmanager

@@ -238,6 +238,10 @@ class LimitSettings(Section):
     body_bytes: int = Field(default=4_194_304, ge=1024)
     batch_size: int = Field(default=1000, ge=1, le=10_000)
     event_readers: int = Field(default=64, ge=1, le=1000)  # open /events streams
+    max_wait_seconds: float = Field(default=1.0, ge=0.05, le=60)  # for the database; then a 503
+    connections: int = Field(default=4096, ge=1, le=1_000_000)  # open at once
+    header_seconds: float = Field(default=10.0, gt=0, le=600)  # for the headers of a request to arrive
+    body_seconds: float = Field(default=10.0, gt=0, le=600)  # for its body; more while it keeps coming
 
 
 class LabSettings(Section):

@@ -121,6 +121,11 @@ class Admission:
         """For answers that last: whether the caller's key has been revoked since."""
         return self._gatekeeper.still_admits(context.caller, scope_of(context.path))
 
+    def charge(self, context: RequestContext, rows: int) -> None:
+        """A batch counts by its size: one was taken when it was admitted, the rest is taken now."""
+        if context.caller:
+            self._gatekeeper.charge(context.caller, rows - 1)
+
     def finish(self, context: RequestContext, route: str, status: int, detail: str = "") -> None:
         """Count a request that has its answer, and log it if it was refused, failed or slow."""
         seconds = self._monotonic() - context.started

@@ -12,6 +12,7 @@ from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.signing import HEADER
 from pricemesh.http.admission import Admission, RequestContext
 from pricemesh.http.body import Body, BodyBudget, announced_length, expects_continue, is_large, read_body
+from pricemesh.http.connection_limit import ConnectionLimit
 from pricemesh.http.exchange import Answer, Exchange
 from pricemesh.http.key_file import KeyFile
 from pricemesh.http.problems import refusal, unforeseen
@@ -60,6 +61,8 @@ class Application:
         self.traffic = traffic
         self.key_file = key_file
         self.max_body_bytes = pricing.settings.limits.body_bytes
+        self.limits = pricing.settings.limits
+        self.connections = ConnectionLimit(self.limits.connections, admission.metrics, pricing.runtime)
         self.fast_calls = (
             {path.encode(): call for path, call in traffic.calls.items()}
             if pricing.settings.server.fast_path

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection: order, keep-alive and limits. What a request means is not known here.
+"""HTTP/1.1 on one connection: order, keep-alive and time limits. What a request means is not known here.
 
 Requests are answered in the order they came. Each is a turn: a `FastExchange` for traffic, an `AsgiTurn` for
 everything else, or a `RefusalTurn` for bytes that are no HTTP. uvicorn accepts connections and makes one
@@ -8,7 +8,6 @@ everything else, or a `RefusalTurn` for bytes that are no HTTP. uvicorn accepts 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from math import inf
 from typing import Any
 
 from uvicorn.config import Config
@@ -20,11 +19,14 @@ from pricemesh.http.asgi_turn import AsgiTurn
 from pricemesh.http.fast_path import FastExchange
 from pricemesh.http.parsing import RequestParser, Unparsable
 from pricemesh.http.refusal_turn import RefusalTurn
+from pricemesh.http.stages import Stage, StageClock
 from pricemesh.http.turn import Turn
 
 MAX_PARSED_BYTES = 16_384  # at once: bounds how many pipelined requests become objects
 LINGER_SECONDS = 2.0  # for a caller who is still sending to read the answer that ends the connection
 MAX_STALL_SECONDS = 10.0  # for a caller who does not read its answers
+MAX_STOP_SECONDS = 1.0  # for the last answers to leave, when the server stops
+SHUTTING_DOWN = "this city is shutting down, and the request was not complete: nothing was changed"
 
 
 class Connection(asyncio.Protocol):
@@ -55,7 +57,9 @@ class Connection(asyncio.Protocol):
         self._discarded_bytes = 0
         self._half_closed = False  # the caller sends nothing more
         self._closing = False
-        self._idle_since = inf
+        self._stopping = False  # the server is
+        self._admitted = False  # as one of limits.connections
+        self._clock = StageClock(self.application.limits, config.timeout_keep_alive, self.loop.time)
         self._timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
@@ -64,7 +68,18 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
         self.flow = FlowControl(self.transport)
+        self._admitted = self.application.connections.enter()
+        if not self._admitted:
+            self._refuse_connection()
+            return
         self.server_state.connections.add(self)  # type: ignore[arg-type]
+        self._set_timer(self._clock.seconds_left, self._check_time)
+
+    def _refuse_connection(self) -> None:
+        """Answer it before it has asked. The server does not wait for it when it stops."""
+        self._discarding = True
+        self.transport.write(self.application.connections.refuse())
+        self._close(at_once=not self.application.connections.may_linger)
 
     def data_received(self, data: bytes) -> None:
         if self._discarding:
@@ -72,7 +87,6 @@ class Connection(asyncio.Protocol):
             if self._discarded_bytes > self.application.max_body_bytes:
                 self.transport.abort()
             return
-        self._idle_since = inf
         if self._unparsed:
             self._unparsed += data
             return
@@ -88,7 +102,7 @@ class Connection(asyncio.Protocol):
                     self._parse_later(data)
                     return
         if self._current is None and not self._queue and not self._closing:
-            self._become_idle()
+            self._wait_for_bytes()
 
     def _parse_later(self, data: bytes) -> None:
         """Once the requests before it have started and have seen their bodies so far. If their tasks had not
@@ -106,9 +120,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """A caller that has sent all its requests may close its side and still gets the answers."""
-        if self._reading in self._queue:
-            self._queue.remove(self._reading)  # type: ignore[arg-type]  # never to be complete
-            self._reading = None
+        self._drop_incomplete()
         if not self._unparsed and (self._current is None or not self._current.complete):
             return False
         self._half_closed = True
@@ -116,6 +128,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.server_state.connections.discard(self)
+        self.application.connections.leave(admitted=self._admitted)
         self._discarding = self._closing = True
         self._unparsed = b""
         for timer in (self._timer, self._stall_timer):
@@ -154,11 +167,24 @@ class Connection(asyncio.Protocol):
             self.flow.resume_reading()
 
     def shutdown(self) -> None:
-        """The server stops: answer what was received completely, then close."""
-        if self._current is None or not self._current.complete:
+        """The server stops: answer what was received completely, then close. A body that has not arrived by
+        now is not waited for."""
+        self._stopping = True
+        self._drop_incomplete()
+        if self._current is None:
             self.transport.close()
-        else:
+        elif self._current.complete:
             (self._queue[-1] if self._queue else self._current).keep_alive = False
+            return
+        else:
+            self._refuse_rest(Unparsable(503, "shutting-down", SHUTTING_DOWN))
+        self._set_timer(MAX_STOP_SECONDS, self.transport.abort)
+
+    def _drop_incomplete(self) -> None:
+        """A request behind others that will never be complete."""
+        if self._reading in self._queue:
+            self._queue.remove(self._reading)  # type: ignore[arg-type]
+            self._reading = None
 
     # What the parser calls
 
@@ -180,6 +206,7 @@ class Connection(asyncio.Protocol):
         if turn is None:
             return
         if turn.started:
+            self._clock.body_bytes += len(chunk)
             turn.feed(chunk)
         else:
             turn.early_chunks.append(chunk)
@@ -190,6 +217,8 @@ class Connection(asyncio.Protocol):
             return
         turn.complete = True
         if turn.started:
+            if turn is self._current:
+                self._clock.stage = Stage.ANSWER
             turn.end()
 
     # Turns
@@ -202,6 +231,9 @@ class Connection(asyncio.Protocol):
         self._advancing = True
         while self._queue and self._current is None and not self.flow.write_paused and not self._closing:
             turn = self._current = self._queue.popleft()
+            self._clock.stage = Stage.ANSWER
+            if not turn.complete:
+                self._clock.enter(Stage.BODY)
             turn.start()
             for chunk in turn.early_chunks:
                 turn.feed(chunk)
@@ -228,7 +260,7 @@ class Connection(asyncio.Protocol):
             self._advance()
         else:
             self.resume_reading()
-            self._become_idle()
+            self._wait_for_bytes()
 
     def _refuse_rest(self, fault: Unparsable) -> None:
         """Answer bytes that cannot be read with a refusal, in its turn, and read nothing more."""
@@ -257,15 +289,16 @@ class Connection(asyncio.Protocol):
 
     # The end
 
-    def _close(self) -> None:
+    def _close(self, *, at_once: bool = False) -> None:
         """After the last answer. A caller who is still sending gets a moment to read it: closed at once, the
         connection would be reset under the answer."""
         self._closing = True
         self._queue.clear()
         self._unparsed = b""
-        if not (self._discarding or self._reading is not None) or self._half_closed:
+        sends_nothing = self._half_closed or not (self._discarding or self._reading is not None)
+        if sends_nothing or self._stopping or at_once:
             self.transport.close()
-            self._set_timer(MAX_STALL_SECONDS, self.transport.abort)
+            self._set_timer(MAX_STOP_SECONDS if self._stopping else MAX_STALL_SECONDS, self.transport.abort)
             return
         self._discarding = True
         self._reading = None
@@ -274,26 +307,42 @@ class Connection(asyncio.Protocol):
             self.transport.write_eof()
         self._set_timer(LINGER_SECONDS, self.transport.abort)
 
-    def _become_idle(self) -> None:
-        """An idle connection is looked at now and then: a timer for every request costs as much as reading
-        its headers."""
+    # Time limits
+
+    def _wait_for_bytes(self) -> None:
+        """No request is complete that has no answer."""
         if self._half_closed and not self._unparsed:
             self._close()
-            return
-        self._idle_since = self.loop.time()
-        if self._timer is None:
-            self._close_if_idle()
+        elif self._reading is not None:
+            self._clock.enter(Stage.BODY)
+        elif self._parser.in_headers:
+            self._clock.enter(Stage.HEADERS)
+        else:
+            self._clock.wait_for_request()
 
-    def _close_if_idle(self) -> None:
+    def _check_time(self) -> None:
+        """Runs now and then: a timer for every request costs as much as reading its headers."""
         self._timer = None
         if self._closing:
             return
-        now = self.loop.time()
-        idle_seconds = now - min(self._idle_since, now)
-        if idle_seconds >= self.config.timeout_keep_alive:
+        often_seconds = self.config.timeout_keep_alive
+        # While reading is paused, the caller cannot send.
+        seconds_left = often_seconds if self.flow.read_paused else self._clock.seconds_left
+        if seconds_left > 0:
+            self._set_timer(min(seconds_left, often_seconds), self._check_time)
+        else:
+            self._close_late()
+
+    def _close_late(self) -> None:
+        """The caller did not send in time. It is told so, if it waits for an answer."""
+        stage, fault = self._clock.stage, self._clock.fault
+        if stage is not Stage.NEXT_REQUEST:
+            self.application.admission.metrics.late_connections[stage] += 1
+        if fault is None or (stage is Stage.BODY and self._current is None):
             self.transport.abort()  # does not wait for a caller that does not read
         else:
-            self._set_timer(self.config.timeout_keep_alive - idle_seconds, self._close_if_idle)
+            self._refuse_rest(fault)
+            self._advance()
 
     def _set_timer(self, seconds: float, action: Callable[[], None]) -> None:
         if self._timer is not None:

@@ -70,6 +70,9 @@ class Exchange:
             if self.context.method != "POST":
                 raise WrongMethod(self.context.method, allowed="POST")
             self._body.announce(self._length)
+            refusal_at_gate = self._call.gate.refusal
+            if refusal_at_gate is not None:  # not raised: it is kept, and would refer to this frame
+                self._refuse(refusal_at_gate)
         except PricemeshError as fault:
             self._refuse(fault)
         except Exception as fault:
@@ -88,8 +91,12 @@ class Exchange:
         if self.answered:
             return
         self._ended = True
+        call = self._call
         try:
-            self._work = self._call.begin(self._call.read(self._body.take()), self)
+            request = call.read(self._body.take())
+            if call.size is not None:
+                self._admission.charge(self.context, call.size(request))
+            self._work = call.begin(request, self)
         except PricemeshError as fault:
             self._refuse(fault)
         except Exception as fault:

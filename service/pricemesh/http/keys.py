@@ -190,6 +190,11 @@ class Gatekeeper:
         key = self.keys.get(id_)
         return key is not None and key.opens(scope)
 
+    def charge(self, key_id: str, calls: int) -> None:
+        """Count more calls of an admitted caller; `TooFast` while it still pays for earlier ones."""
+        if self._limiter is not None:
+            self._limiter.charge(key_id, calls)
+
     def admit_page(self, origin: str) -> None:
         """Without keys, a page from another site must not act through the operator's browser."""
         host = host_of(origin)

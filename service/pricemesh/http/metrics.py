@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
 from pricemesh.city.pricing import Pricing
@@ -60,6 +60,9 @@ class Metrics:
         ProcessCollector(registry=self.registry)  # memory, CPU, files and start; on Linux only
         self._requests: Counter[tuple[str, int]] = Counter()  # by route and status
         self._request_seconds = defaultdict[str, Histogram](lambda: Histogram(BOUNDS_SECONDS))  # by route
+        self.connections = 0  # open
+        self.refused_connections = 0
+        self.late_connections: Counter[str] = Counter()  # closed at a time limit, by what they waited for
         self._commit_size = Histogram(BOUNDS_ROWS)
         self._commit_seconds = Histogram(BOUNDS_SECONDS)
 
@@ -91,6 +94,21 @@ class Metrics:
         commit_seconds = HistogramMetricFamily("pricemesh_commit_seconds", "Time a commit took")
         self._commit_seconds.add_to(commit_seconds, [])
         yield from (requests, request_seconds, commit_size, commit_seconds)
+        yield from self._collect_connections()
+
+    def _collect_connections(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("pricemesh_connections", "Open connections", value=float(self.connections))
+        yield CounterMetricFamily(
+            "pricemesh_connections_refused",
+            "Connections beyond limits.connections",
+            value=float(self.refused_connections),
+        )
+        late = CounterMetricFamily(
+            "pricemesh_connections_late", "Connections closed at a time limit", labels=["stage"]
+        )
+        for stage, count in self.late_connections.items():
+            late.add_metric([stage], float(count))
+        yield late
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -37,7 +37,7 @@ class RequestParser:
         self.headers: list[tuple[bytes, bytes]] = []  # names are in lower case
         self.length: int | None = 0  # of the body, as announced; None is not known before its end
         self._expects_continue = False
-        self._in_headers = False
+        self.in_headers = False  # of a request that has begun
         self._made_progress = False  # since bytes were last parsed, a request began or its body grew
         self._overhead_bytes = 0  # since then
         self._parser = self._new_parser()
@@ -101,7 +101,7 @@ class RequestParser:
     # What httptools calls
 
     def on_message_begin(self) -> None:
-        self._in_headers = self._made_progress = True
+        self.in_headers = self._made_progress = True
         self.url = b""
         self.headers = []
         self.length = 0
@@ -111,7 +111,7 @@ class RequestParser:
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_headers:  # a trailer: read, and not believed
+        if not self.in_headers:  # a trailer: read, and not believed
             return
         name = name.lower()
         if name == b"content-length":
@@ -125,7 +125,7 @@ class RequestParser:
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self._in_headers = False
+        self.in_headers = False
         if not self._parser.should_upgrade():
             self._receiver.begin_request(self)
 

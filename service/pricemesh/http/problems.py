@@ -6,6 +6,7 @@ It knows errors and bodies; it does not know which call they belong to.
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
+from math import ceil
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -23,6 +24,7 @@ from pricemesh.errors import (
     NotADemo,
     NotAllowed,
     OtherReceiver,
+    Overloaded,
     PricemeshError,
     SignedTooEarly,
     StorageUnavailable,
@@ -59,6 +61,7 @@ STATUSES: dict[type[PricemeshError], int] = {
     NotADemo: 403,
     TooManyReaders: 503,
     StorageUnavailable: 503,
+    Overloaded: 503,
     InDoubt: 503,
 }
 Body = TypeVar("Body", bound=BaseModel)
@@ -85,8 +88,8 @@ def refusal(fault: PricemeshError, request_id: str | None) -> Response:
     if isinstance(fault, UnreadableBody | InvalidContext):
         errors = [schemas.FieldFault(field=field, detail=detail) for field, detail in fault.faults]
     response = problem(status, fault.kind, str(fault), request_id, errors)
-    if isinstance(fault, TooFast):
-        response.headers["Retry-After"] = str(max(1, round(fault.retry_after_seconds + 0.5)))
+    if isinstance(fault, TooFast | Overloaded):
+        response.headers["Retry-After"] = str(max(1, ceil(fault.retry_after_seconds)))
     elif isinstance(fault, WrongMethod):
         response.headers["Allow"] = fault.allowed
     elif isinstance(fault, Unauthenticated):

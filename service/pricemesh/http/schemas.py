@@ -175,7 +175,9 @@ class DecisionRecord(Decision):
 
 class DecisionPage(BaseModel):
     decisions: list[DecisionRecord]
-    next_before: int | None = Field(description="Pass it as `before` for the next page; null on the last.")
+    next_before: int | None = Field(
+        description="Pass it as `before` for the next page, also after a short one; null on the last."
+    )
 
 
 class Interval(BaseModel):

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from pricemesh.city.loop import Ticket
 from pricemesh.city.pricing import Pricing
+from pricemesh.city.wait_limit import Gate
 from pricemesh.core.decision import Decision
 from pricemesh.errors import PricemeshError, UnreadableBody
 from pricemesh.http import schemas
@@ -18,14 +19,16 @@ from pricemesh.http.price_reader import PriceReader, refuse_too_many
 from pricemesh.http.problems import parsed
 from pricemesh.store.commands import FeedbackResult
 
+OPEN_GATE = Gate()
 _encode_json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True)
 class TrafficCall:
-    """A call: `read` makes a request of a body; `begin` hands it to the city, which settles the ticket, and
-    returns what `end` needs of the request again (contexts are not kept); `end` makes the answer of the
-    city's result, or returns the error instead: raised, it would refer to its own frame and be freed late."""
+    """A call: `gate` is looked at before the body is read; `read` makes a request of a body; `begin` hands it
+    to the city, which settles the ticket, and returns what `end` needs of the request again (contexts are not
+    kept); `end` makes the answer of the city's result, or returns the error instead: raised, it would refer
+    to its own frame and be freed late."""
 
     summary: str
     request: type[BaseModel]
@@ -34,6 +37,8 @@ class TrafficCall:
     read: Callable[[bytes], Any]
     begin: Callable[[Any, Ticket], Any]
     end: Callable[[Any, Any], Any]
+    gate: Gate = OPEN_GATE
+    size: Callable[[Any], int] | None = None  # of a batch: what it takes of the rate limit
 
     def answer(self, work: Any, result: Any) -> bytes | Exception:
         answer = result if isinstance(result, Exception) else self.end(work, result)
@@ -62,6 +67,7 @@ class Traffic:
                 reader.one,
                 pricing.quote,
                 self._decision,
+                pricing.gate,
             ),
             "/price/batch": TrafficCall(
                 "Ask for many prices in one commit",
@@ -71,6 +77,8 @@ class Traffic:
                 reader.many,
                 pricing.quote,
                 self._decisions,
+                pricing.gate,
+                lambda quote: quote.size,
             ),
             "/feedback": TrafficCall(
                 "Tell what a decision brought",
@@ -80,15 +88,18 @@ class Traffic:
                 partial(parsed, schemas.FeedbackRequest),
                 self._learn,
                 self._learned,
+                pricing.gate,
             ),
             "/feedback/batch": TrafficCall(
                 "Tell what many decisions brought; each has its own outcome",
                 schemas.FeedbackBatch,
                 schemas.FeedbackOutcomes,
                 {},
-                partial(parsed, schemas.FeedbackBatch),
+                self._read_batch,
                 self._learn_many,
                 self._outcomes,
+                pricing.gate,
+                lambda batch: len(batch.items),
             ),
         }
 
@@ -117,8 +128,12 @@ class Traffic:
             "version": version,
         }
 
-    def _learn_many(self, batch: schemas.FeedbackBatch, ticket: Ticket) -> schemas.FeedbackBatch:
+    def _read_batch(self, body: bytes) -> schemas.FeedbackBatch:
+        batch = parsed(schemas.FeedbackBatch, body)
         refuse_too_many(self._max_items, len(batch.items), "items")
+        return batch
+
+    def _learn_many(self, batch: schemas.FeedbackBatch, ticket: Ticket) -> schemas.FeedbackBatch:
         for i, item in enumerate(batch.items):
             self._check_reward(item.reward, f"items.{i}.reward")
         self._pricing.feedback([(item.decision_id, item.reward) for item in batch.items], ticket)

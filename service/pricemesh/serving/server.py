@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -20,6 +21,9 @@ from pricemesh.http.asgi import Application
 from pricemesh.http.connection import Connection
 from pricemesh.serving.app import create_app
 from pricemesh.serving.signals import has_terminal
+
+RESERVED_FILES = 128  # for the database, peers, logs, and connections that are being refused
+MAX_STOP_SECONDS = 10  # after the drain, for requests that are complete and not yet answered
 
 log = logging.getLogger("pricemesh")
 
@@ -94,6 +98,7 @@ def run(settings: Settings, host: str, port: int) -> None:
     app = create_app(settings)
     app.pricing.open()
     app.gossip.open()
+    app.connections.max_connections = allowed_connections(settings.limits.connections)
     listener = _listen(host, port)
     bound = listener.getsockname()
     log.info("listening", extra={"address": f"http://{bound[0]}:{bound[1]}"})
@@ -121,7 +126,7 @@ def configuration(app: Application, **more: Any) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         date_header=False,
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=MAX_STOP_SECONDS,
         **more,
     )
 
@@ -132,6 +137,31 @@ def _spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
+
+
+def allowed_connections(connections: int) -> int:
+    """As many as configured, or as the process may have open files beside its own. The process asks for more
+    files first: systems often start one with far fewer than it may have."""
+    try:
+        import resource  # not on Windows, which has no such limit
+    except ImportError:
+        return connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return connections
+    allowed = max(1, soft - RESERVED_FILES)
+    log.warning(
+        "fewer connections than limits.connections, because the process may not open as many files: raise "
+        "`ulimit -n`",
+        extra={"connections": allowed, "open_files": soft},
+    )
+    return allowed
 
 
 def _listen(host: str, port: int) -> socket.socket:

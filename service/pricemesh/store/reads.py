@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam, select
@@ -15,6 +15,10 @@ from pricemesh.store.backend import Backend
 from pricemesh.store.commands import Feedback, Lesson, StoredDecision
 from pricemesh.store.faults import reason
 from pricemesh.store.tables import decisions, feedback
+
+MAX_SCANNED_ROWS = (
+    50_000  # of decisions, for a page: a filter that few of them pass must not read all of them
+)
 
 _LATEST_PRICE = (
     select(decisions.c.price)
@@ -30,6 +34,11 @@ FROM decisions LEFT JOIN feedback ON feedback.decision = decisions.number
 WHERE decisions.id """
 
 
+class DecisionPage(NamedTuple):
+    rows: list[StoredDecision]
+    next_before: int | None  # where the next page begins; None on the last
+
+
 class Reader:
     """Reads beside the writer. Every fault is a StorageUnavailable."""
 
@@ -41,7 +50,12 @@ class Reader:
             row = connection.execute(_with_feedback().where(decisions.c.id == id_)).first()
             return _stored_decision(row) if row else None
 
-    def latest_decisions(
+    def latest_decisions(self, *, limit: int) -> list[StoredDecision]:
+        query = _with_feedback().order_by(decisions.c.number.desc()).limit(limit)
+        with self._connection() as connection:
+            return [_stored_decision(row) for row in connection.execute(query)]
+
+    def page(
         self,
         *,
         limit: int,
@@ -49,18 +63,18 @@ class Reader:
         arm: int | None = None,
         since: float | None = None,
         until: float | None = None,
-    ) -> list[StoredDecision]:
-        query = _with_feedback().order_by(decisions.c.number.desc()).limit(limit)
-        if before is not None:
-            query = query.where(decisions.c.number < before)
-        if arm is not None:
-            query = query.where(decisions.c.arm == arm)
-        if since is not None:
-            query = query.where(decisions.c.made_at >= since)
-        if until is not None:
-            query = query.where(decisions.c.made_at < until)
+    ) -> DecisionPage:
+        """Decisions that match, newest first. Looks at no more than `MAX_SCANNED_ROWS`."""
         with self._connection() as connection:
-            return [_stored_decision(row) for row in connection.execute(query)]
+            if before is None:
+                before = 1 + (connection.scalar(select(sa.func.max(decisions.c.number))) or 0)
+            lowest = max(1, before - MAX_SCANNED_ROWS)
+            query = page_query(limit, before, lowest, arm, since, until)
+            rows = [_stored_decision(row) for row in connection.execute(query)]
+            if len(rows) == limit:
+                return DecisionPage(rows, rows[-1].number)
+            is_last = lowest == 1 or not connection.scalar(older_query(lowest, since, until))
+            return DecisionPage(rows, None if is_last else lowest)
 
     def latest_price(self, subject: str) -> float | None:
         with self._connection() as connection:
@@ -116,6 +130,33 @@ def feedback_by_id(backend: Backend, connection: Connection, ids: Sequence[str])
     """For each decision that exists: id, number, made_at, arm, vectors, reward, version, by_default. The last
     three are None without feedback."""
     return {row[0]: row for row in backend.select_by_id(connection, _FEEDBACK, ids)}
+
+
+def page_query(
+    limit: int, before: int, lowest: int, arm: int | None, since: float | None, until: float | None
+) -> sa.Select[Any]:
+    """Goes down the primary key from `before` to `lowest`. The sum keeps the databases from reading and
+    sorting all rows of that time instead."""
+    number, made_at = decisions.c.number, decisions.c.made_at + 0.0
+    query = _with_feedback().where(number < before, number >= lowest)
+    if arm is not None:
+        query = query.where(decisions.c.arm == arm)
+    if since is not None:
+        query = query.where(made_at >= since)
+    if until is not None:
+        query = query.where(made_at < until)
+    return query.order_by(number.desc()).limit(limit)
+
+
+def older_query(lowest: int, since: float | None, until: float | None) -> sa.Select[Any]:
+    """Whether a decision of that time is older than the rows of a page. Goes up the index of times: the first
+    entry says so, unless a clock was set back."""
+    query = select(decisions.c.number).where(decisions.c.number + 0 < lowest)
+    if since is not None:
+        query = query.where(decisions.c.made_at >= since)
+    if until is not None:
+        query = query.where(decisions.c.made_at < until)
+    return query.order_by(decisions.c.made_at).limit(1)
 
 
 def _with_feedback() -> sa.Select[Any]:

@@ -31,12 +31,11 @@ def audit_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
         since: Annotated[float | None, Query(allow_inf_nan=False, description="Unix seconds")] = None,
         until: Annotated[float | None, Query(allow_inf_nan=False, description="Unix seconds")] = None,
     ) -> Response:
-        rows = await pricing.latest_decisions(limit=limit, before=before, arm=arm, since=since, until=until)
-        page = {
-            "decisions": [answers.record(row) for row in rows],
-            "next_before": rows[-1].number if len(rows) == limit else None,
-        }
-        return json_response(page)
+        """A page looks at 50,000 decisions at most. Where few of them match, it has fewer than `limit`, and
+        `next_before` says where to go on."""
+        page = await pricing.decisions_page(limit=limit, before=before, arm=arm, since=since, until=until)
+        records = [answers.record(row) for row in page.rows]
+        return json_response({"decisions": records, "next_before": page.next_before})
 
     @router.get(
         "/decisions/{decision_id}",

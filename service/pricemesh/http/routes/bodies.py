@@ -21,12 +21,17 @@ PROBLEMS_OF_ANY_CALL = {
     403: "The key lacks the scope, or the Host is not a name of this city.",
     429: "The key's rate limit is exceeded.",
     503: (
-        "`storage-unavailable`: the database accepts no writes at present; nothing has changed. "
+        "`storage-unavailable`, `overloaded`: the database accepts no writes at present, or too many "
+        "wait for it; nothing has changed. "
         "`in-doubt`: the commit failed and may have happened nevertheless; repeat the same request (a price "
         "under the same decision_id, the same feedback): what was committed is not done twice."
     ),
 }
-PROBLEMS_OF_A_BODY = {413: "The body is too large.", 422: "The body is invalid."}
+PROBLEMS_OF_A_BODY = {
+    408: "The body did not arrive in time.",
+    413: "The body is too large.",
+    422: "The body is invalid.",
+}
 
 
 async def read(request: Request, model: type[Body], max_bytes: int) -> Body:

@@ -210,7 +210,7 @@ class Actions:
             return "(is down)"
         size = city.app.pricing.learner.layout.size
         body, lie = mesh.liar.message(Target(city.settings.fingerprint, size, city.app.gossip.node.letters))
-        headers = mesh.liar.headers(city.settings.gossip.secrets, body, city.clock())
+        headers = mesh.liar.headers(city.settings.gossip.secrets, body, city.clock(), city.name)
         host = city.address.removeprefix("http://")
         data = http_request("POST", "/gossip", body, {"host": host, **headers})
         mesh.network.request(LIAR_ADDRESS, city.address, data, 5.0, lambda _reply: None)

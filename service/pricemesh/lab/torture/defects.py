@@ -17,9 +17,9 @@ from pricemesh.city.loop import NOTHING_RECALLED, CityLoop
 from pricemesh.city.pricing import Pricing
 from pricemesh.core.ucb import choose
 from pricemesh.gossip import node as node_module
-from pricemesh.gossip.intake import Intake
 from pricemesh.gossip.letter import Letter
 from pricemesh.gossip.node import Node
+from pricemesh.gossip.quarantine import Quarantine
 from pricemesh.gossip.signing import Keyring
 from pricemesh.store import writes
 from pricemesh.store.commands import DropOrigin, SaveDecisions
@@ -154,14 +154,12 @@ def _order_without_epoch(original: Original, letter: Any) -> Any:
     return (0, *rest)
 
 
-def _blame_the_bringer(original: Original, intake: Any, refusal: Any, sender: str) -> Any:
-    return original(intake, refusal._replace(is_sealed=False), sender)
+def _blame_the_bringer(original: Original, quarantine: Any, refusals: Any, sender: str) -> Any:
+    return original(quarantine, [refusal._replace(is_sealed=False) for refusal in refusals], sender)
 
 
-def _forget_nonces(original: Original, keyring: Any, *arguments: Any) -> Any:
-    result = original(keyring, *arguments)
-    keyring._nonces.clear()
-    return result
+def _forget_nonces(_original: Original, _keyring: Any, _claims: Any, *, is_known: bool) -> None:
+    """A nonce may be used again."""
 
 
 # Operators and guardrails
@@ -223,10 +221,10 @@ DEFECTS: dict[str, Defect] = {
         "letters are ordered without their epoch", (Patch(Letter, "order", _order_without_epoch),)
     ),
     "bringer-blamed": Defect(
-        "a refused letter is blamed on its bringer", (Patch(Intake, "_quarantine", _blame_the_bringer),)
+        "a refused letter is blamed on its bringer", (Patch(Quarantine, "record", _blame_the_bringer),)
     ),
     "nonce-unchecked": Defect(
-        "nonces of gossip requests are forgotten", (Patch(Keyring, "verify", _forget_nonces),)
+        "nonces of gossip requests are forgotten", (Patch(Keyring, "remember", _forget_nonces),)
     ),
     "pin-forgotten": Defect("a restart forgets a pin", (Patch(Controls, "load", _load_without("pin")),)),
     "freeze-forgotten": Defect(

@@ -41,9 +41,9 @@ class Liar:
         message = Message(NAME, target.fingerprint, digest, tuple(wires), state=state)
         return message.to_bytes(), lie.__name__.strip("_")
 
-    def headers(self, secrets: tuple[str, ...], body: bytes, now: float) -> dict[str, str]:
-        keyring = Keyring(secrets, self._rng.randbytes)
-        return {HEADER: keyring.sign(body, now)}
+    def headers(self, secrets: tuple[str, ...], body: bytes, now: float, receiver: str) -> dict[str, str]:
+        keyring = Keyring(NAME, secrets, self._rng.randbytes, lambda: now)
+        return {HEADER: keyring.sign(body, now, receiver)}
 
     # Lies: the letters of a message
 

@@ -119,6 +119,7 @@ def virtual_runtime(
         random_bytes=rng.randbytes,
         in_thread=in_thread,
         worker=lambda _name: VirtualWorker(loop, disk),
+        pool=lambda _name, _count: VirtualWorker(loop, disk),
         transport=transport,
         disk=disk,
     )

@@ -209,7 +209,7 @@ class SimulatedCity:
         """Of everything that strangers or peers can grow."""
         gossip = self.app.gossip
         return Counter(
-            quarantines=len(gossip.intake.quarantines),
+            quarantines=len(gossip.intake.quarantine.marks),
             callers=len(gossip.book.callers),
             peers=len(gossip.book.peers),
             letters=len(gossip.node.letters),

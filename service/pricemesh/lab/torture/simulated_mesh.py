@@ -113,9 +113,10 @@ class SimulatedMesh:
                 self._check_bounds(audit.city)
 
     def _check_quarantines(self, city: SimulatedCity) -> None:
-        for name, quarantine in city.app.gossip.intake.quarantines.items():
-            if name != LIAR and name not in self.renewed:
-                seen = f"{city.name} has {name} in quarantine: {quarantine.reason}"
+        """A letter that the liar forges under another city's name is a question about that city."""
+        for name, mark in city.app.gossip.intake.quarantine.marks.items():
+            if name != LIAR and mark.via != LIAR and name not in self.renewed:
+                seen = f"{city.name} has {name} in quarantine: {mark.reason}"
                 raise Violated("no well-behaved city is quarantined", seen)
 
     def _check_bounds(self, city: SimulatedCity) -> None:

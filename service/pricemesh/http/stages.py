@@ -1,0 +1,76 @@
+"""How long a connection may wait for its caller's bytes, by what it waits for. Knows no sockets, no timers.
+
+A body has `limits.body_seconds`, and a second more for every `MIN_BODY_BYTES_PER_SECOND` that have come: a
+long body on a slow line takes the time it needs, and a byte now and then does not hold the connection.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from pricemesh.city.settings import LimitSettings
+from pricemesh.http.parsing import Unparsable
+
+MIN_BODY_BYTES_PER_SECOND = 4096
+
+
+class Stage(StrEnum):
+    FIRST_REQUEST = "first request"
+    HEADERS = "headers"
+    BODY = "body"
+    NEXT_REQUEST = "next request"
+    ANSWER = "answer"  # of the city: the caller has sent its part
+
+
+class StageClock:
+    """`stage` may be set to ANSWER directly, which costs a price nothing."""
+
+    __slots__ = ("_keep_alive_seconds", "_limits", "_since", "_time", "body_bytes", "stage")
+
+    def __init__(self, limits: LimitSettings, keep_alive_seconds: float, time: Callable[[], float]) -> None:
+        self._limits = limits
+        self._keep_alive_seconds = keep_alive_seconds
+        self._time = time
+        self._since = time()
+        self.stage = Stage.FIRST_REQUEST
+        self.body_bytes = 0  # since the stage began
+
+    def enter(self, stage: Stage) -> None:
+        """Begin a stage, unless it has begun: bytes that do not end a stage do not prolong it."""
+        if stage is not self.stage:
+            self.stage = stage
+            self._since = self._time()
+            self.body_bytes = 0
+
+    def wait_for_request(self) -> None:
+        if self.stage is not Stage.FIRST_REQUEST:
+            self.enter(Stage.NEXT_REQUEST)
+
+    @property
+    def seconds_left(self) -> float:
+        """0 or less where the caller is late."""
+        if self.stage is Stage.ANSWER:
+            return self._keep_alive_seconds
+        return self._limit_seconds - (self._time() - self._since)
+
+    @property
+    def _limit_seconds(self) -> float:
+        if self.stage is Stage.NEXT_REQUEST:
+            return self._keep_alive_seconds
+        if self.stage is Stage.BODY:
+            return self._limits.body_seconds + self.body_bytes / MIN_BODY_BYTES_PER_SECOND
+        return self._limits.header_seconds
+
+    @property
+    def fault(self) -> Unparsable | None:
+        """What a late caller is told; None where it has not begun to ask."""
+        limits = self._limits
+        if self.stage is Stage.HEADERS:
+            detail = f"the headers must arrive within {limits.header_seconds:g} s (limits.header_seconds)"
+        elif self.stage is Stage.BODY:
+            detail = (
+                f"the body must arrive within {limits.body_seconds:g} s (limits.body_seconds), or at "
+                f"{MIN_BODY_BYTES_PER_SECOND} bytes a second"
+            )
+        else:
+            return None
+        return Unparsable(408, "request-timeout", detail)
