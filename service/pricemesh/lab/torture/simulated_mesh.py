@@ -13,7 +13,8 @@ from pricemesh.lab.torture.callers import Callers
 from pricemesh.lab.torture.ledger import Ledger, Violated
 from pricemesh.lab.torture.liar import NAME as LIAR
 from pricemesh.lab.torture.liar import Liar
-from pricemesh.lab.torture.network import Network
+from pricemesh.lab.torture.machine import MAX_SLOW_JOB_SECONDS
+from pricemesh.lab.torture.network import MAX_SLOW_SECONDS, Network
 from pricemesh.lab.torture.plan import Plan
 from pricemesh.lab.torture.simulated_city import SimulatedCity
 from pricemesh.lab.torture.virtual_loop import PROCESS, VirtualLoop
@@ -185,6 +186,7 @@ class SimulatedMesh:
             if not city.is_running:
                 city.start()
         self._wait_until_serving()
+        self.advance(MAX_SLOW_JOB_SECONDS + MAX_SLOW_SECONDS)  # for what began before the faults ended
         self.check()
         self._check_sales()
         self._agree()
