@@ -89,3 +89,16 @@ def test_an_address_where_nobody_ever_answers_is_forgotten(tmp_path: Path) -> No
             assert set(again.gossip.book.peers) == {"http://configured"}
 
     asyncio.run(story())
+
+
+def test_addresses_from_before_are_checked_again_at_the_start(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with memory_mesh(tmp_path, ["faro"], gossip={"discover": True, "peers": []}) as (faro,):
+            await faro.gossip.discovery.learn(
+                ["http://10.0.0.1", "http://2130706433:81", "http://0xa9fea9fe"]
+            )
+            assert set(faro.gossip.book.peers) == {"http://10.0.0.1", "http://127.0.0.1:81"}
+            again = await faro.restart(secrets=())
+            assert set(again.gossip.book.peers) == {"http://127.0.0.1:81"}
+
+    asyncio.run(story())

@@ -1,5 +1,7 @@
 """Who is to blame for a letter that is refused, and when a mark ends."""
 
+from typing import Any
+
 import pytest
 
 from pricemesh.core.summary import Summary
@@ -18,12 +20,14 @@ class Clock:
         return self.now
 
 
-def bring(lisbon: Node, quarantine: Quarantine, wire: bytes, sender: str) -> None:
-    checked = lisbon.check_letters([wire])
-    quarantine.record(checked.refusals, sender)
+def bring(lisbon: Node, quarantine: Quarantine, *wires_and_sender: Any) -> None:
+    """As the intake does with a message."""
+    *wires, sender = wires_and_sender
+    checked = lisbon.check_letters(wires)
+    is_clean = quarantine.record(checked.refusals, sender)
     lisbon.take(checked.fresh)
     for each in checked.fresh:
-        quarantine.record_letter(each.origin, sender)
+        quarantine.record_letter(each.origin, sender, is_clean=is_clean)
 
 
 def named(origin: str) -> bytes:
@@ -65,7 +69,9 @@ def test_a_letter_that_others_relay_does_not_excuse_who_brought_damaged_ones() -
     bring(lisbon, quarantine, BROKEN, "faro")
     bring(lisbon, quarantine, letter("faro", 1).wire, "relay")
     assert set(quarantine.marks) == {"faro"}
-    bring(lisbon, quarantine, letter("faro", 2).wire, "faro")
+    bring(lisbon, quarantine, letter("faro", 2).wire, BROKEN, "faro")  # one good beside a damaged one
+    assert set(quarantine.marks) == {"faro"}
+    bring(lisbon, quarantine, letter("faro", 3).wire, "faro")
     assert quarantine.marks == {}
 
 

@@ -18,7 +18,6 @@ from tests.gossip.memory_network import (
     FakeClock,
     MemoryCity,
     MemoryNetwork,
-    address_of,
     memory_mesh,
 )
 from tests.running import settings_for
@@ -334,19 +333,5 @@ def test_another_key_for_the_own_city_is_reported_at_the_start(
         async with memory_mesh(tmp_path, ["faro"], gossip=gossip) as (faro,):
             assert "gossip.cities names another key for this city" in caplog.text
             assert "faro" in faro.editions
-
-    asyncio.run(story())
-
-
-def test_addresses_from_before_are_checked_again_at_the_start(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with memory_mesh(tmp_path, ["faro"], gossip={"discover": True, "peers": []}) as (faro,):
-            await faro.gossip.discovery.learn(
-                ["http://10.0.0.1", "http://2130706433:81", "http://0xa9fea9fe"]
-            )
-            assert set(faro.gossip.book.peers) == {"http://10.0.0.1", "http://127.0.0.1:81"}
-            again = await faro.restart(secrets=())
-            assert set(again.gossip.book.peers) == {"http://127.0.0.1:81"}
-            assert address_of("faro") not in again.gossip.book.peers
 
     asyncio.run(story())

@@ -70,7 +70,7 @@ class Intake:
         async with self._taking:
             checked: CheckedLetters = await self._pricing.runtime.in_thread(self._node.check_letters, wires)
             self._counts["letters", "refused"] += len(checked.refusals)
-            self.quarantine.record(checked.refusals, sender)
+            is_clean = self.quarantine.record(checked.refusals, sender)
             if checked.fresh:
                 now = self._clock()
                 await self._pricing.commit(
@@ -80,7 +80,7 @@ class Intake:
                 self._counts["letters", "taken"] += len(checked.fresh)
                 for letter in checked.fresh:
                     self.received_at[letter.origin] = now
-                    self.quarantine.record_letter(letter.origin, sender)
+                    self.quarantine.record_letter(letter.origin, sender, is_clean=is_clean)
         return checked
 
 

@@ -31,15 +31,7 @@ class Gossip:
         self.city = settings.city
         self.settings = settings.gossip
         self.counts: Counts = Counts()
-        self.node = Node(
-            settings.city,
-            settings.fingerprint,
-            partial(check_summary, pricing),
-            cities=settings.gossip.cities or None,
-            city_keys=settings.gossip.city_keys,
-            max_cities=settings.gossip.most_cities,
-            max_bytes=3 * settings.limits.body_bytes // 4,  # the rest is for the digest
-        )
+        self.node = _node_of(pricing)
         self.book = AddressBook(
             settings.gossip.address or "",
             settings.gossip.fan_out,
@@ -179,3 +171,16 @@ class Gossip:
     async def receive(self, body: bytes, signature: str, machine: str) -> tuple[bytes | None, str]:
         """The answer to a peer's message (None: both have the same letters), and its signature."""
         return await self.server.receive(body, signature, machine)
+
+
+def _node_of(pricing: Pricing) -> Node:
+    settings = pricing.settings
+    return Node(
+        settings.city,
+        settings.fingerprint,
+        partial(check_summary, pricing),
+        cities=settings.gossip.cities or None,
+        city_keys=settings.gossip.city_keys,
+        max_cities=settings.gossip.most_cities,
+        max_bytes=3 * settings.limits.body_bytes // 4,  # the rest is for the digest
+    )

@@ -42,8 +42,8 @@ class Quarantine:
         self.marks: dict[str, Mark] = {}  # by city
         self.impostor: Mark | None = None  # letters in this city's own name under another key
 
-    def record(self, refusals: Iterable[Refusal], sender: str) -> None:
-        """These letters of one message were refused."""
+    def record(self, refusals: Iterable[Refusal], sender: str) -> bool:
+        """These letters of one message were refused; whether its sender is not to blame for any of them."""
         is_clean = True
         for refusal in refusals:
             if refusal.is_sealed:
@@ -56,6 +56,7 @@ class Quarantine:
             self._mark(sender, reason, sender, is_bringer=True)
         if is_clean:
             self.record_clean_exchange(sender)
+        return is_clean
 
     def record_clean_exchange(self, sender: str) -> None:
         """A message of this city had no damaged letter."""
@@ -65,11 +66,11 @@ class Quarantine:
             if mark.clean_exchanges >= CLEAN_EXCHANGES:
                 self.lift(sender)
 
-    def record_letter(self, origin: str, sender: str) -> None:
+    def record_letter(self, origin: str, sender: str, *, is_clean: bool) -> None:
         """An acceptable letter ends the mark of its origin. Where that had brought damaged letters, it has to
-        bring this one itself: others' relaying says nothing about it."""
+        bring this one itself, with no damaged one: others' relaying says nothing about it."""
         mark = self.marks.get(origin)
-        if mark is not None and (not mark.is_bringer or sender == origin):
+        if mark is not None and (not mark.is_bringer or (sender == origin and is_clean)):
             self.lift(origin)
 
     def lift(self, city: str) -> None:
