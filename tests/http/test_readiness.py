@@ -9,7 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy.exc import OperationalError
 
-from pricemesh.runtime import Runtime
+from pricemesh.errors import StorageCause
+from pricemesh.runtime import Disk, Runtime
 from pricemesh.version import __version__
 from tests.faulty_disk import FaultyDisk
 from tests.running import CONTEXT, RunningCity, settings_for
@@ -94,3 +95,47 @@ def test_a_city_that_shuts_down_is_not_ready(city: RunningCity) -> None:
     city.pricing.draining = True
     assert metric(city, "pricemesh_ready") == 0
     city.pricing.draining = False
+
+
+class LastingSoManyCommits(Disk):
+    """Full after some more commits."""
+
+    commits_left: int | None = None
+
+    def before_commit(self) -> None:
+        if self.commits_left is None:
+            return
+        if self.commits_left == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.commits_left -= 1
+
+
+def test_ticks_and_requests_write_no_lines_while_the_database_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    disk = LastingSoManyCommits()
+    gossip = {"peers": ["http://127.0.0.1:9"], "interval_seconds": 0.02}
+    city = RunningCity(
+        settings_for(f"sqlite:///{tmp_path}/city.db", gossip=gossip), runtime=Runtime(disk=disk)
+    )
+    disk.commits_left = 2  # a price and its feedback; the tick after them finds no space for its letter
+    assert city.feedback(city.price()["decision_id"], 1.0).status_code == 200
+    failures = city.pricing.health.failures
+    deadline = time.monotonic() + 20
+    while failures[StorageCause.DISK_FULL] < 10:
+        assert city.http.post("/price", json=CONTEXT).status_code == 503
+        assert time.monotonic() < deadline
+    ticks = city.app.gossip.ticks
+    while city.app.gossip.ticks < ticks + 5:
+        assert time.monotonic() < deadline
+    disk.commits_left = None
+    until_ready(city)
+    city.stop()
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    about_peers = [line for line in lines if "peer" in line]
+    assert sorted(set(lines) - set(about_peers)) == [
+        "the database is back: commits succeed again",
+        "the database is lost: nothing is committed until it is back",
+    ]
+    assert len(lines) - len(about_peers) == 2
+    assert capfd.readouterr().err.count("/price 503") <= 1  # the one that found out
