@@ -106,9 +106,9 @@ class Admission:
     def admit(self, context: RequestContext) -> None:
         """Raises a `Refused` when this caller may not make this request."""
         gatekeeper = self._gatekeeper
-        # Every browser sends a Host. Who sends none, such as a health check by HTTP/1.0, is no page.
-        if context.host is not None and self._hosts is not None:
-            self._hosts.admit(context.host)
+        hosts = self._hosts
+        if hosts is not None and context.host not in hosts.remembered:
+            hosts.admit(context.host)
         if context.origin is not None:
             gatekeeper.admit_page(context.origin)
         scope = scope_of(context.path)

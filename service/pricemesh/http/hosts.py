@@ -18,11 +18,12 @@ class Hosts:
     def __init__(self, names: Iterable[str]) -> None:
         """Loopback names and addresses are always good; `names` are others, with any port."""
         self._names = frozenset(name.lower().strip("[]") for name in names)
-        self.remembered: set[bytes] = set()
+        self.remembered: set[bytes | None] = set()  # good headers; callers look here before they ask
 
-    def admit(self, header: bytes) -> None:
-        """Raises `WrongHost`. What was found good once costs a look-up."""
-        if header in self.remembered:
+    def admit(self, header: bytes | None) -> None:
+        """Raises `WrongHost`. Every browser sends a Host. Who sends none, such as a health check by HTTP/1.0,
+        is no page."""
+        if header is None:
             return
         text = header.decode("latin-1")
         match = _HOST.fullmatch(text.lower())
