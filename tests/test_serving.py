@@ -49,8 +49,8 @@ def test_a_stop_cuts_an_unfinished_body_and_idle_callers_and_is_clean(
     host, _, port = city.url.removeprefix("http://").partition(":")
     callers = [socket.create_connection((host, int(port)), timeout=20) for _ in range(3)]
     idle, half, kept = callers
-    half.sendall(b"POST /price HTTP/1.1\r\nhost: city\r\ncontent-length: 100\r\n\r\n{")
-    kept.sendall(b"GET /healthz HTTP/1.1\r\nhost: city\r\n\r\n")
+    half.sendall(b"POST /price HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{")
+    kept.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert kept.recv(65_536).startswith(b"HTTP/1.1 200")
     assert city.stop() == 0
     assert b"problem:shutting-down" in half.recv(65_536)

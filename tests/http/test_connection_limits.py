@@ -20,7 +20,7 @@ from pricemesh.serving.server import configuration
 from tests.http.test_ways_in import MemoryTransport, SilentRecorder
 from tests.running import CONTEXT, settings_for
 
-HEAD = b"POST /price HTTP/1.1\r\nhost: city\r\ncontent-length: %d\r\n\r\n"
+HEAD = b"POST /price HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
 PRICE = json.dumps(CONTEXT).encode()
 
 
