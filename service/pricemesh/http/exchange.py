@@ -72,7 +72,7 @@ class Exchange:
             self._body.announce(self._length)
             refusal_at_gate = self._call.gate.refusal
             if refusal_at_gate is not None:  # not raised: it is kept, and would refer to this frame
-                self._refuse(refusal_at_gate)
+                self._refuse(refusal_at_gate, keep=not self._expects_continue and self._length is not None)
         except PricemeshError as fault:
             self._refuse(fault)
         except Exception as fault:
@@ -92,6 +92,9 @@ class Exchange:
             return
         self._ended = True
         call = self._call
+        if call.gate.refusal is not None:  # shut since the headers came
+            self._refuse(call.gate.refusal)
+            return
         try:
             request = call.read(self._body.take())
             if call.size is not None:
@@ -123,9 +126,11 @@ class Exchange:
     def deliver(self, answer: Answer) -> None:
         raise NotImplementedError
 
-    def _refuse(self, fault: PricemeshError) -> None:
+    def _refuse(self, fault: PricemeshError, *, keep: bool = False) -> None:
+        """`keep` reads a long body for nothing: a city that is overloaded has less work with it than with a
+        caller that connects again."""
         request_id = self.context.request_id.decode()
-        close = not self._ended and (self._expects_continue or is_large(self._length))
+        close = not self._ended and not keep and (self._expects_continue or is_large(self._length))
         self._answer(as_answer(refusal(fault, request_id), close=close), str(fault))
 
     def _fail(self, fault: Exception) -> None:
