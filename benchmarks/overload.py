@@ -87,7 +87,8 @@ def overload(server: Server, table: Table) -> None:
     rng = random.Random(1)
     apply(server, 0, WARM_UP_SECONDS)
     runs = [apply(server, 0, CAPACITY_SECONDS) for _ in range(CAPACITY_RUNS)]
-    capacity = max(run["answers"]["200"] for run in runs) / CAPACITY_SECONDS
+    capacity = median(run["answers"]["200"] for run in runs) / CAPACITY_SECONDS
+    share = median(run["cpu_seconds"] for run in runs) / CAPACITY_SECONDS
     batch_cpu_seconds = median(run["cpu_seconds"] / run["answers"]["200"] for run in runs)
     memory = Memory(server)
     normal_seconds: list[float] = []
@@ -108,7 +109,7 @@ def overload(server: Server, table: Table) -> None:
     offered = sum(report["answers"].values()) / SECONDS
     growth = memory.growth() / 1e6
     for what, figure, target in (
-        (f"capacity, closed loop, best of {CAPACITY_RUNS}", f"{ROWS * capacity:,.0f} rows/s", ""),
+        (f"capacity, closed loop, median of {CAPACITY_RUNS}", f"{ROWS * capacity:,.0f} rows/s", ""),
         ("offered", f"{offered / capacity:.2f} × capacity", f"{FACTOR:g}"),
         ("served", f"{served / capacity:.2f} × capacity", "≥ 0.8"),
         ("served for the CPU time it took", f"{useful:.2f} × capacity", "≥ 0.8"),
@@ -119,6 +120,11 @@ def overload(server: Server, table: Table) -> None:
         ("longest of what is served", f"{report['max_seconds']:.3f} s", ""),
         ("memory growth", f"{growth:.0f} MB", "≤ 50 MB"),
         ("normal again after", f"{normal_seconds[0]:.2f} s", "≤ 2 s"),
+        (
+            "CPU of the city: alone, overloaded",
+            f"{share:.2f}, {report['cpu_seconds'] / SECONDS:.2f} cores",
+            "",
+        ),
         ("answers", ", ".join(f"{name}: {n:,}" for name, n in sorted(report["answers"].items())), ""),
         ("longest lag of the loader", f"{report['max_lag_seconds']:.3f} s", ""),
     ):

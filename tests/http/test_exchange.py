@@ -167,8 +167,9 @@ def test_a_gate_that_shuts_while_a_body_arrives_refuses_it_unread() -> None:
     desk = Desk()
     exchange = desk.exchange(2)
     exchange.begin()
-    exchange.feed(b"hi")
+    exchange.feed(b"h")
     desk.gate.refusal = Overloaded("too much waits", 1.0)
+    exchange.feed(b"i")
     exchange.end()
     assert [(one.status, one.close, desk.begun) for one in DELIVERED] == [(503, False, [])]
 

@@ -322,13 +322,12 @@ class Connection(asyncio.Protocol):
             self._clock.wait_for_request()
 
     def _check_time(self) -> None:
-        """Runs now and then: a timer for every request costs as much as reading its headers."""
+        """Now and then: a timer for every request costs as much as reading its headers."""
         self._timer = None
         if self._closing:
             return
         often_seconds = self.config.timeout_keep_alive
-        # While reading is paused, the caller cannot send.
-        seconds_left = often_seconds if self.flow.read_paused else self._clock.seconds_left
+        seconds_left = often_seconds if self.flow.read_paused else self._clock.seconds_left  # it may not send
         if seconds_left > 0:
             self._set_timer(min(seconds_left, often_seconds), self._check_time)
         else:
