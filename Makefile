@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures test check pytest soak bench bench-http bench-gossip bench-driver bench-feedback bench-growth bench-pages paper regret liars screenshots format clean
+.PHONY: help demo pictures test check pytest soak bench bench-http bench-gossip bench-driver bench-feedback bench-growth bench-overload bench-pages paper regret liars screenshots format clean
 
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -49,6 +49,9 @@ bench-feedback: $(VENV)/.ready ## what late, lost and doubled feedback costs (si
 
 bench-growth: $(VENV)/.ready ## the cost of a million decisions (ten minutes, needs wrk)
 	$(BIN)/python -m benchmarks.growth
+
+bench-overload: $(VENV)/.ready ## three times what a city can commit, and thousands of slow callers (two minutes)
+	$(BIN)/python -m benchmarks.overload
 
 bench-pages: $(VENV)/.ready ## what 20 open dashboards cost /price, and what a page takes to load (needs wrk)
 	$(BIN)/python -m benchmarks.pages

@@ -7,6 +7,7 @@ import pytest
 
 from pricemesh.city.wait_limit import Gate
 from pricemesh.errors import Overloaded, StorageUnavailable
+from pricemesh.http import body as body_module
 from pricemesh.http import schemas
 from pricemesh.http.admission import Admission
 from pricemesh.http.exchange import Answer, Exchange
@@ -161,6 +162,28 @@ def test_a_shut_gate_refuses_before_the_body_and_says_when_to_come_back() -> Non
     assert [(one.status, one.close, desk.begun) for one in DELIVERED] == [(503, False, [])]
     assert (b"retry-after", b"3") in DELIVERED[0].headers
     assert b"problem:overloaded" in DELIVERED[0].body
+
+
+def test_a_gate_that_shuts_while_a_body_arrives_refuses_it_unread() -> None:
+    desk = Desk()
+    exchange = desk.exchange(2)
+    exchange.begin()
+    exchange.feed(b"h")
+    desk.gate.refusal = Overloaded("too much waits", 1.0)
+    exchange.feed(b"i")
+    exchange.end()
+    assert [(one.status, one.close, desk.begun) for one in DELIVERED] == [(503, False, [])]
+
+
+@pytest.mark.parametrize(("length", "close"), [(100, False), (None, True)])
+def test_a_shut_gate_keeps_the_connection_of_a_batch_whose_length_is_known(
+    length: int | None, close: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body_module, "MAX_DISCARDED_BYTES", 10)
+    desk = Desk()
+    desk.gate.refusal = Overloaded("too much waits", 1.0)
+    desk.exchange(length).begin()
+    assert [(one.status, one.close) for one in DELIVERED] == [(503, close)]
 
 
 def test_an_error_of_the_city_is_a_problem_and_a_defect_of_ours_a_500() -> None:

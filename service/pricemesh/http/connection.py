@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
         self.transport.write(self.application.connections.refuse())
         self._close(at_once=not self.application.connections.may_linger)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes | memoryview) -> None:
         if self._discarding:
             self._discarded_bytes += len(data)
             if self._discarded_bytes > self.application.max_body_bytes:
@@ -90,23 +90,26 @@ class Connection(asyncio.Protocol):
         if self._unparsed:
             self._unparsed += data
             return
+        if len(data) > MAX_PARSED_BYTES:
+            data = memoryview(data)  # each piece would copy the rest otherwise
         while data and not self._discarding:
             piece, data = data[:MAX_PARSED_BYTES], data[MAX_PARSED_BYTES:]
             try:
-                data = self._parser.parse(piece) + data
+                if again := self._parser.parse(piece):
+                    data = again + data
             except Unparsable as fault:
                 self._refuse_rest(fault)
             if self._queue:
                 self._advance()
-                if data and not self._discarding:
-                    self._parse_later(data)
+                if data and self._current is not None and not self._discarding:
+                    self._parse_later(bytes(data))
                     return
         if self._current is None and not self._queue and not self._closing:
             self._wait_for_bytes()
 
     def _parse_later(self, data: bytes) -> None:
-        """Once the requests before it have started and have seen their bodies so far. If their tasks had not
-        run yet, a fault in these bytes would change their answers."""
+        """Once the requests before it have seen their bodies so far: a fault in these bytes must not change
+        their answers."""
         self._unparsed = data
         self.flow.pause_reading()
         self.resume_reading()
@@ -167,8 +170,7 @@ class Connection(asyncio.Protocol):
             self.flow.resume_reading()
 
     def shutdown(self) -> None:
-        """The server stops: answer what was received completely, then close. A body that has not arrived by
-        now is not waited for."""
+        """The server stops: answer what was received completely, wait for no body, then close."""
         self._stopping = True
         self._drop_incomplete()
         if self._current is None:
@@ -181,9 +183,8 @@ class Connection(asyncio.Protocol):
         self._set_timer(MAX_STOP_SECONDS, self.transport.abort)
 
     def _drop_incomplete(self) -> None:
-        """A request behind others that will never be complete."""
         if self._reading in self._queue:
-            self._queue.remove(self._reading)  # type: ignore[arg-type]
+            self._queue.remove(self._reading)  # type: ignore[arg-type]  # never to be complete
             self._reading = None
 
     # What the parser calls
@@ -321,13 +322,12 @@ class Connection(asyncio.Protocol):
             self._clock.wait_for_request()
 
     def _check_time(self) -> None:
-        """Runs now and then: a timer for every request costs as much as reading its headers."""
+        """Now and then: a timer for every request costs as much as reading its headers."""
         self._timer = None
         if self._closing:
             return
         often_seconds = self.config.timeout_keep_alive
-        # While reading is paused, the caller cannot send.
-        seconds_left = often_seconds if self.flow.read_paused else self._clock.seconds_left
+        seconds_left = often_seconds if self.flow.read_paused else self._clock.seconds_left  # it may not send
         if seconds_left > 0:
             self._set_timer(min(seconds_left, often_seconds), self._check_time)
         else:

@@ -70,9 +70,8 @@ class Exchange:
             if self.context.method != "POST":
                 raise WrongMethod(self.context.method, allowed="POST")
             self._body.announce(self._length)
-            refusal_at_gate = self._call.gate.refusal
-            if refusal_at_gate is not None:  # not raised: it is kept, and would refer to this frame
-                self._refuse(refusal_at_gate)
+            if self._call.gate.refusal is not None:
+                self._refuse_at_gate(self._call.gate.refusal)
         except PricemeshError as fault:
             self._refuse(fault)
         except Exception as fault:
@@ -83,6 +82,8 @@ class Exchange:
             return
         try:
             self._body.add(chunk)
+            if self._call.gate.refusal is not None:  # shut since the headers came
+                self._refuse_at_gate(self._call.gate.refusal)
         except PricemeshError as fault:
             self._refuse(fault)
 
@@ -123,10 +124,17 @@ class Exchange:
     def deliver(self, answer: Answer) -> None:
         raise NotImplementedError
 
-    def _refuse(self, fault: PricemeshError) -> None:
+    def _refuse(self, fault: PricemeshError, *, keep: bool = False) -> None:
+        """`keep` reads even a long body to its end."""
         request_id = self.context.request_id.decode()
-        close = not self._ended and (self._expects_continue or is_large(self._length))
+        close = not self._ended and not keep and (self._expects_continue or is_large(self._length))
         self._answer(as_answer(refusal(fault, request_id), close=close), str(fault))
+
+    def _refuse_at_gate(self, fault: PricemeshError) -> None:
+        """Too much waits, so nothing of the body is stored or parsed. The fault is not raised: it is shared,
+        and would refer to this frame. A long body is read for nothing, because a caller that connects again
+        is more work."""
+        self._refuse(fault, keep=not self._expects_continue and self._length is not None)
 
     def _fail(self, fault: Exception) -> None:
         request_id = self.context.request_id.decode()

@@ -52,7 +52,7 @@ class RequestParser:
         """Leave no cycle of references."""
         self._parser = self._receiver = None  # type: ignore[assignment]
 
-    def parse(self, data: bytes) -> bytes:
+    def parse(self, data: bytes | memoryview) -> bytes:
         """What is still to be parsed after this; `Unparsable` where nothing is."""
         self._made_progress = False
         try:

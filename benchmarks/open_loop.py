@@ -1,0 +1,167 @@
+"""An open-loop loader in a process of its own: batches of prices at a fixed rate, answers or none.
+
+`python -m benchmarks.open_loop PORT BATCHES_PER_SECOND SECONDS ROWS` prints a JSON document. A rate of 0 is a
+closed loop: how much the city takes at most. Latencies run from when a batch was due, so a loader that falls
+behind shows in them.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import httptools
+
+from pricemesh.lab.bench.load import random_context
+from pricemesh.lab.latency import Latencies
+
+CLOSED_LOOP_CONNECTIONS = 64
+MAX_CONNECTIONS = 2000
+MAX_BATCHES_AT_ONCE = 64  # before answers are read again
+
+
+class Caller(asyncio.Protocol):
+    """One connection; one batch at a time."""
+
+    def __init__(self, load: "OpenLoop") -> None:
+        self._load = load
+        self._parser = httptools.HttpResponseParser(self)
+        self._due: float | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def send(self, due: float) -> None:
+        assert self._transport is not None
+        self._due = due
+        self._transport.write(self._load.request())
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._load.count("malformed", self._due)
+
+    def on_message_complete(self) -> None:
+        due, self._due = self._due, None
+        keeps = self._parser.should_keep_alive()
+        status = self._parser.get_status_code()
+        self._parser = httptools.HttpResponseParser(self)
+        self._load.count(str(status), due)
+        if keeps:
+            self._load.release(self)
+        elif self._transport is not None:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._load.lose(self, exc)
+        if self._due is not None:
+            self._load.count("cut off", self._due)
+
+
+class OpenLoop:
+    def __init__(self, port: int, rows: int) -> None:
+        rng = random.Random(0)
+        self._port = port
+        bodies = [
+            json.dumps({"requests": [random_context(rng) for _ in range(rows)]}).encode() for _ in range(20)
+        ]
+        head = b"POST /price/batch HTTP/1.1\r\nhost: city\r\ncontent-length: %d\r\n\r\n"
+        self._requests = [head % len(body) + body for body in bodies]
+        self._sent = 0
+        self._idle: list[Caller] = []
+        self._open = 0
+        self.answers: Counter[str] = Counter()
+        self.accepted = Latencies()
+        self.max_lag_seconds = 0.0
+        self.end = 0.0
+        self._closed_loop = False
+
+    def request(self) -> bytes:
+        self._sent += 1
+        return self._requests[self._sent % len(self._requests)]
+
+    def count(self, answer: str, due: float | None) -> None:
+        self.answers[answer] += 1
+        if answer == "200" and due is not None:
+            self.accepted.add(time.perf_counter() - due)
+
+    def release(self, caller: Caller) -> None:
+        now = time.perf_counter()
+        if self._closed_loop and now < self.end:
+            caller.send(now)
+        else:
+            self._idle.append(caller)
+
+    def lose(self, caller: Caller, _fault: Exception | None) -> None:
+        self._open -= 1
+        if caller in self._idle:
+            self._idle.remove(caller)
+
+    async def _connect(self) -> Caller:
+        self._open += 1
+        loop = asyncio.get_running_loop()
+        _, caller = await loop.create_connection(lambda: Caller(self), "127.0.0.1", self._port)
+        return caller
+
+    async def run_closed(self, seconds: float) -> None:
+        self._closed_loop = True
+        self.end = time.perf_counter() + seconds
+        for _ in range(CLOSED_LOOP_CONNECTIONS):
+            self.release(await self._connect())
+        await asyncio.sleep(seconds + 0.5)
+
+    async def run_open(self, per_second: float, seconds: float) -> None:
+        start = time.perf_counter()
+        connecting: set[asyncio.Task[None]] = set()
+        batches = int(per_second * seconds)
+        for number in range(batches):
+            due = start + number / per_second
+            late = time.perf_counter() - due
+            if late < 0:
+                await asyncio.sleep(-late)
+            elif number % MAX_BATCHES_AT_ONCE == 0:
+                self.max_lag_seconds = max(self.max_lag_seconds, late)
+                await asyncio.sleep(0)
+            if self._idle:
+                self._idle.pop().send(due)
+            elif self._open < MAX_CONNECTIONS:
+                task = asyncio.ensure_future(self._connect_and_send(due))
+                connecting.add(task)
+                task.add_done_callback(connecting.discard)
+            else:
+                self.answers["no connection free"] += 1
+        self.end = time.perf_counter()
+        await asyncio.sleep(5.0)  # for the last answers
+
+    async def _connect_and_send(self, due: float) -> None:
+        try:
+            (await self._connect()).send(due)
+        except OSError:
+            self._open -= 1
+            self.answers["not connected"] += 1
+
+
+async def main(port: int, per_second: float, seconds: float, rows: int) -> dict[str, Any]:
+    load = OpenLoop(port, rows)
+    if per_second:
+        await load.run_open(per_second, seconds)
+    else:
+        await load.run_closed(seconds)
+    return {
+        "answers": load.answers,
+        "p50_seconds": load.accepted.at(0.5),
+        "p99_seconds": load.accepted.at(0.99),
+        "max_seconds": load.accepted.longest,
+        "max_lag_seconds": load.max_lag_seconds,
+    }
+
+
+if __name__ == "__main__":
+    numbers = [float(word) for word in sys.argv[1:]]
+    print(json.dumps(asyncio.run(main(int(numbers[0]), numbers[1], numbers[2], int(numbers[3])))))
