@@ -228,6 +228,8 @@ def test_reads_and_readiness_that_a_disk_leaves_waiting_are_refused_and_take_few
         assert not city.pricing.is_ready
         threads.hangs = False
         threads.answer.set()
+        await asyncio.sleep(0)  # the reads end
+        await asyncio.sleep(0)  # and free their places
         await city.pricing.state()
         assert await city.pricing.faults() == []
 
