@@ -56,6 +56,7 @@ class Audit:
         self._by_id: dict[str, DecisionRow] = {}
         self._feedback: list[FeedbackRow] = []
         self._by_decision: dict[str, FeedbackRow] = {}
+        self._seen_at: dict[int, float] = {}  # decisions, by number
         self._latest_prices: dict[str, float] = {}  # by subject
         self._replica: Learner | None = None  # has learned the rows, in the order of their versions
         self._version = 0
@@ -119,6 +120,7 @@ class Audit:
         if row.id in self._by_id:
             raise Violated("one decision for one id", f"{self.city.name}: {row.id} twice")
         self._decisions.append(row)
+        self._seen_at[row.number] = self.city.true_time
         self._by_number[row.number] = self._by_id[row.id] = row
         self._check_guardrails(row)
 
@@ -141,6 +143,8 @@ class Audit:
         decision = self._by_number[row.decision]
         if decision.id in self._by_decision:
             raise Violated("feedback is learned once", f"{self.city.name}: two rows for {decision.id}")
+        if row.by_default:
+            self._check_default(row)
         self._feedback.append(row)
         self._by_decision[decision.id] = row
         if row.version is None:
@@ -154,6 +158,18 @@ class Audit:
             self._replica = settings.policy.policy.learner(settings.shape)
         context = DecisionCodec(settings.shape).context(decision.vectors)
         self._replica.learn(context, decision.arm, row.reward)
+
+    def _check_default(self, row: FeedbackRow) -> None:
+        """A window closes early only by a clock that has shown its time for long enough to be believed."""
+        city, now = self.city, self.city.true_time
+        age_seconds = now - self._seen_at[row.decision]
+        window_seconds = city.settings.feedback.window_seconds
+        steady_seconds = city.settings.clock.steady_seconds
+        slack_seconds = 1.0 + city.settings.clock.max_step_seconds
+        if age_seconds < window_seconds - slack_seconds and now - city.clock_set_at < steady_seconds:
+            since_step = now - city.clock_set_at
+            seen = f"{city.name}: default after {age_seconds:.1f} s, {since_step:.1f} s after a step"
+            raise Violated("a clock that jumps closes no window", seen)
 
     # Answers and learner
 

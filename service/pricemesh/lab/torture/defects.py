@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import text
 
+from pricemesh.city.clock import SteadyClock
 from pricemesh.city.controls import Controls
 from pricemesh.city.deciding import Decider
 from pricemesh.city.live_learner import LiveLearner
@@ -186,6 +187,10 @@ def _keep_uncommitted_prices(_original: Original, _decider: Any, _waiting: Any) 
     """A price that was not committed stays the subject's last price."""
 
 
+def _believe_any_time(original: Original, clock: Any) -> Any:
+    return original(clock)._replace(is_steady=True)
+
+
 DEFECTS: dict[str, Defect] = {
     "answer-before-commit": Defect(
         "prices are answered before their commit", (Patch(CityLoop, "_commit", _answer_before_commit),)
@@ -232,6 +237,9 @@ DEFECTS: dict[str, Defect] = {
     ),
     "drop-forgotten": Defect(
         "a dropped city is not stored as such", (Patch(writes, "_save_other", _forget_drops),)
+    ),
+    "clock-believed": Defect(
+        "windows close by a clock that has just jumped", (Patch(SteadyClock, "read", _believe_any_time),)
     ),
     "guardrails-in-batches": Defect(
         "batches are priced without guardrails", (Patch(Decider, "_choose", _choose_freely),)

@@ -16,6 +16,7 @@ SHARED: tuple[dict[str, Any], ...] = (
 LOCAL: tuple[dict[str, Any], ...] = ({"name": "strike", "min": 0.0, "max": 1.0},)
 PRICES = (8.0, 9.0, 10.0, 11.0, 12.0)
 MAX_STEP = 1.0
+STEADY_SECONDS = 3.0
 
 # How often each action is drawn, relative to the others.
 ACTIONS: dict[str, float] = {
@@ -112,6 +113,7 @@ def _sections(rng: Random) -> dict[str, Any]:
         "features": {"shared": list(SHARED), "local": list(LOCAL)},
         "policy": {"name": rng.choice(("netpool", "netpool", "netlinucb"))},
         "feedback": feedback,
+        "clock": {"steady_seconds": STEADY_SECONDS},
         "guardrails": guardrails,
         "server": {"drain_seconds": 0.2, "fast_path": rng.random() < 0.8},
         "gossip": {"interval_seconds": 2.0, "fan_out": 2, "timeout_seconds": 1.0},

@@ -55,6 +55,7 @@ class SimulatedCity:
         self.address = address
         self.sections = dict(sections)
         self.clock_offset = 0.0  # seconds by which its wall clock is wrong
+        self.clock_set_at = 0.0  # on the virtual clock
         self.disk = FaultyDisk(Random(rng.random()))
         self.app: Application = None  # type: ignore[assignment]
         self.settings: Settings = None  # type: ignore[assignment]
@@ -97,6 +98,14 @@ class SimulatedCity:
 
     def clock(self) -> float:
         return NOON + self._loop.time() + self.clock_offset
+
+    def set_clock(self, offset: float) -> None:
+        if offset != self.clock_offset:
+            self.clock_offset, self.clock_set_at = offset, self._loop.time()
+
+    @property
+    def true_time(self) -> float:
+        return self._loop.time()
 
     def start(self) -> None:
         assert not self.is_running

@@ -178,7 +178,7 @@ class SimulatedMesh:
         self.network.links.mend()
         for city in self.cities:
             city.disk.mend()
-            city.clock_offset = 0.0
+            city.set_clock(0.0)
         self._wait(
             MAX_SECONDS_TO_STOP, lambda: all(city.is_serving or not city.is_running for city in self.cities)
         )
