@@ -40,6 +40,7 @@ log = logging.getLogger("pricemesh")
 
 MAX_WINDOW_PAUSE_SECONDS = 60.0
 MIN_WINDOW_PAUSE_SECONDS = 0.05
+LARGEST_BODIES_AT_ONCE = 8  # that may be arriving, in bytes; of smaller ones, more
 
 
 class Pricing:
@@ -60,7 +61,7 @@ class Pricing:
         self._guardrails = Guardrails(settings)
         self.decider = Decider(settings, self.live, self._guardrails, self.controls, runtime)
         self._observe_commit = observe_commit
-        self.gate = Gate()
+        self.gate = Gate(LARGEST_BODIES_AT_ONCE * settings.limits.body_bytes)
         self._loop: CityLoop | None = None
         self._long_reads: ReadLane | None = None
         self._opened = False
