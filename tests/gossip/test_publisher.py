@@ -45,6 +45,26 @@ def test_a_letter_that_cannot_be_committed_is_not_published(tmp_path: Path) -> N
     asyncio.run(story())
 
 
+def test_a_start_on_a_full_disk_publishes_once_it_can_commit(tmp_path: Path) -> None:
+    """A letter that was sent and not committed could be written again with other bits after a restart."""
+
+    async def story() -> None:
+        async with memory_mesh(tmp_path, ["faro"]) as (faro,):
+            await faro.teach(3)
+            await faro.stop()
+            again = MemoryCity(faro.settings, faro.network, faro.clock)
+            again.disk.is_full = True
+            await again.start()
+            assert again.editions == {}
+            again.disk.is_full = False
+            await again.gossip.publisher.publish()
+            assert again.editions == {"faro": (1, 3)}
+            await again.stop()
+            assert again.stored_editions() == {"faro": (1, 3)}
+
+    asyncio.run(story())
+
+
 def test_a_restart_publishes_the_same_bits_and_then_continues(tmp_path: Path) -> None:
     async def story() -> None:
         async with memory_mesh(tmp_path, ["faro"]) as (faro,):

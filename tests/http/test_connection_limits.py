@@ -194,6 +194,20 @@ def test_a_long_body_on_a_slow_line_takes_the_time_it_needs(tmp_path: Path, fast
 
 
 @ways
+def test_a_body_that_stops_before_its_end_is_answered_with_a_408(tmp_path: Path, fast: bool) -> None:
+    async def story(city: City) -> None:
+        caller = city.connect()
+        await caller.send(HEAD % 1_000_001)
+        await caller.send(b"{" * 1_000_000)
+        await city.time.pass_seconds(19.0)  # it came fast, so it has its time again
+        assert caller.answers == []
+        await city.time.pass_seconds(2.0)
+        assert caller.answers == [408]
+
+    run(tmp_path, story, fast=fast)
+
+
+@ways
 def test_blank_lines_do_not_hold_a_connection(tmp_path: Path, fast: bool) -> None:
     async def story(city: City) -> None:
         caller = city.connect()

@@ -175,6 +175,27 @@ def test_a_gate_that_shuts_while_a_body_arrives_refuses_it_unread() -> None:
     assert [(one.status, one.close, desk.begun) for one in DELIVERED] == [(503, False, [])]
 
 
+def test_bodies_that_arrive_at_once_have_a_bound_together_and_give_back_what_they_held() -> None:
+    desk = Desk()
+    desk.gate.max_arriving_bytes = 10
+    first, second, third = desk.exchange(8), desk.exchange(8), desk.exchange(8)
+    for exchange in (first, second, third):
+        exchange.begin()
+    first.feed(b"123456")
+    second.feed(b"123456")
+    assert [one.status for one in DELIVERED] == [503]
+    third.feed(b"12345678")  # complete in one piece
+    first.feed(b"78")
+    for exchange in (first, third):
+        exchange.end()
+    assert (desk.begun, desk.gate.arriving_bytes) == ([b"12345678"] * 2, 0)
+    early = desk.exchange(8)
+    early.begin()
+    early.feed(b"1")
+    early.abandon()
+    assert desk.gate.arriving_bytes == 0
+
+
 @pytest.mark.parametrize(("length", "close"), [(100, False), (None, True)])
 def test_a_shut_gate_keeps_the_connection_of_a_batch_whose_length_is_known(
     length: int | None, close: bool, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,7 @@ from pricemesh.store.database import Database, migrate
 from tests.postgres import Postgres
 from tests.proxy import Links
 from tests.running import CONTEXT, RunningCity, settings_for
-from tests.store.rows import decision, save
+from tests.store.rows import decision, opened_at, save
 
 LIMITS = TimeLimits(commit_seconds=1.0, read_seconds=1.0)
 
@@ -131,6 +131,13 @@ def test_another_process_that_serves_the_city_is_never_ended(database: Database,
     with pytest.raises(DatabaseInUse):
         other.open(settings_for(url).schema_description)
     database.commit(save("a"))
+
+
+def test_a_database_that_was_closed_can_be_opened_at_once(url: str) -> None:
+    """Without waiting for the server to notice that the session has ended."""
+    for _ in range(20):
+        database = opened_at(url)
+        database.close()
 
 
 def test_a_table_that_another_program_locks_fails_a_commit_without_a_doubt(

@@ -190,7 +190,7 @@ def test_a_commit_that_failed_and_had_happened_is_learned_before_the_next(
     with monkeypatch.context() as patched:
         patched.setattr(city.pricing.runtime.disk, "after_commit", lose_the_answer)
         assert city.feedback(first, 0.5).status_code == 503
-    assert city.state()["version"] == 0
+        assert city.state()["version"] == 0  # and no commit after it succeeds, not even a probe
     assert city.feedback(second, 0.7).json()["version"] == 2
     assert city.feedback(first, 0.5).json()["version"] == 1
     assert sum(arm["count"] for arm in city.state()["arms"]) == 2

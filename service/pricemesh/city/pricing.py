@@ -45,6 +45,7 @@ SHORT_READS_AT_A_TIME = 4  # of one decision, or of totals
 LONG_READS_AT_A_TIME = 2  # of many decisions
 MAX_WINDOW_PAUSE_SECONDS = 60.0
 MIN_WINDOW_PAUSE_SECONDS = 0.05
+LARGEST_BODIES_AT_ONCE = 8  # that may be arriving, in bytes; of smaller ones, more
 
 
 class Pricing:
@@ -63,9 +64,9 @@ class Pricing:
             max_step_seconds=settings.clock.max_step_seconds,
             steady_seconds=settings.clock.steady_seconds,
         )
-        self._limits = TimeLimits(settings.database.timeout_seconds, settings.database.read_timeout_seconds)
+        limits = TimeLimits(settings.database.timeout_seconds, settings.database.read_timeout_seconds)
         self.database = Database(
-            settings.database.url, settings.city, runtime, settings.database.lock_wait_seconds, self._limits
+            settings.database.url, settings.city, runtime, settings.database.lock_wait_seconds, limits
         )
         self.health = DatabaseHealth(
             runtime,
@@ -77,10 +78,10 @@ class Pricing:
         self._guardrails = Guardrails(settings)
         self.decider = Decider(settings, self.live, self._guardrails, self.controls, runtime)
         self._observe_commit = observe_commit
-        self.gate = Gate()
+        self.gate = Gate(LARGEST_BODIES_AT_ONCE * settings.limits.body_bytes)
         self._loop: CityLoop | None = None
-        self._short_reads: ReadLane | None = None
-        self._long_reads: ReadLane | None = None
+        self._short_reads = ReadLane(runtime, "short reads", SHORT_READS_AT_A_TIME, limits.read_seconds)
+        self._long_reads = ReadLane(runtime, "long reads", LONG_READS_AT_A_TIME, limits.read_seconds)
         self._opened = False
         self.draining = False
 
@@ -124,12 +125,6 @@ class Pricing:
     async def start(self) -> None:
         if not self._opened:
             await self.runtime.in_thread(self.open)
-        self._short_reads = ReadLane(
-            self.runtime, "short reads", SHORT_READS_AT_A_TIME, self._limits.read_seconds
-        )
-        self._long_reads = ReadLane(
-            self.runtime, "long reads", LONG_READS_AT_A_TIME, self._limits.read_seconds
-        )
         self._loop = CityLoop(
             self.database,
             self.decider,
@@ -149,9 +144,7 @@ class Pricing:
             await self._loop.close()
             self._loop = None
         for lane in (self._short_reads, self._long_reads):
-            if lane is not None:
-                await lane.close()
-        self._short_reads = self._long_reads = None
+            await lane.close()
         await self.runtime.in_thread(self.database.close)
 
     @property
@@ -282,13 +275,11 @@ class Pricing:
 
     async def decisions_page(self, **filters: Any) -> DecisionPage:
         self._check_answers()
-        assert self._long_reads is not None, "Pricing.start() comes first"
         page: DecisionPage = await self._long_reads.run(self.database.reader.page, **filters)
         return page
 
     async def _read(self, read: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         self._check_answers()
-        assert self._short_reads is not None, "Pricing.start() comes first"
         return await self._short_reads.run(read, *arguments, **named)
 
     def _check_answers(self) -> None:

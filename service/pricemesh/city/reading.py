@@ -11,14 +11,15 @@ from functools import partial
 from typing import Any
 
 from pricemesh.errors import Overloaded, StorageCause, StorageUnavailable
-from pricemesh.runtime import Runtime
+from pricemesh.runtime import Runtime, Worker
 
 MAX_READS = 16  # of a lane, with those that wait for a thread
 
 
 class ReadLane:
     def __init__(self, runtime: Runtime, name: str, threads: int, max_seconds: float) -> None:
-        self._pool = runtime.pool(name, threads)
+        self._new_pool = partial(runtime.pool, name, threads)
+        self._pool: Worker | None = None  # its threads start with the first read
         self._name = name
         self._max_seconds = max_seconds
         self._count = 0
@@ -28,6 +29,8 @@ class ReadLane:
         if self._count >= MAX_READS:
             raise Overloaded(f"{self._count} {self._name} are under way or wait: try again in a moment", 1.0)
         self._count += 1
+        if self._pool is None:
+            self._pool = self._new_pool()
         future = self._pool.run(partial(read, *arguments, **named))
         future.add_done_callback(self._leave)
         with no_answer_is_a_fault(self._max_seconds):
@@ -40,9 +43,11 @@ class ReadLane:
 
     async def close(self) -> None:
         """End the threads; one that hangs is left to the end of the process."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._max_seconds):
-                await self._pool.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._max_seconds):
+                    await pool.close()
 
 
 @contextmanager

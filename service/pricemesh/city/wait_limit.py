@@ -5,6 +5,8 @@ no harm, because the loop answers callers that have waited too long. One that is
 without need, so it leans to the low side.
 """
 
+from math import inf
+
 from pricemesh.errors import Overloaded
 
 MEMORY = 0.8  # the weight of a group, against that of the next one
@@ -15,12 +17,22 @@ NEARLY_FULL = 0.9
 
 
 class Gate:
-    """What traffic looks at before a body is read: the refusal that it would get afterwards."""
+    """What traffic looks at before and while a body is read: the refusal that it would get afterwards, and
+    how many bytes there are of bodies that have not arrived completely."""
 
-    __slots__ = ("refusal",)
+    __slots__ = ("arriving_bytes", "max_arriving_bytes", "refusal")
 
-    def __init__(self) -> None:
+    def __init__(self, max_arriving_bytes: float = inf) -> None:
         self.refusal: Overloaded | None = None
+        self.arriving_bytes = 0
+        self.max_arriving_bytes = max_arriving_bytes
+
+    def add_arriving(self, count: int) -> Overloaded | None:
+        """Count bytes of a body; the refusal where there are too many of all of them."""
+        self.arriving_bytes += count
+        if self.arriving_bytes <= self.max_arriving_bytes:
+            return None
+        return Overloaded("too many long bodies arrive at once: nothing was changed, try again", 1.0)
 
 
 class WaitLimit:

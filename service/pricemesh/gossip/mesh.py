@@ -117,7 +117,7 @@ class Gossip:
         if not self._is_opened:
             await self.pricing.runtime.in_thread(self.open)
         if self.publisher.shares:
-            await self.publisher.save()
+            await self.publisher.start()
             if self.book.peers:
                 self.client.open()
             if not self.settings.lockstep:

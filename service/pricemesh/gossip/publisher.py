@@ -26,6 +26,7 @@ class Publisher:
         self._clock = pricing.runtime.clock
         self._seal: Seal | None = None
         self.epoch = 0
+        self._committed_epoch = 0
         self.published_at = -inf  # monotonic
         self._publishing = asyncio.Lock()
 
@@ -62,11 +63,12 @@ class Publisher:
     def open(self) -> None:
         """Take epoch and key from the database; `Pricing.open` comes first."""
         self._seal = Seal(self._pricing.mesh_record.seed)
-        self.epoch = self._pricing.mesh_record.epoch
+        self.epoch = self._committed_epoch = self._pricing.mesh_record.epoch
 
     def resume(self, last: Letter | None) -> None:
         """Publish again what was published last, if it still says what this city knows. Where versions could
-        come to name another content, continue under a new epoch."""
+        come to name another content, continue under a new epoch. A letter that is not committed is not
+        published: `start` does both."""
         fresh = self._write()
         if len(fresh.wire) > self._node.max_bytes:
             raise NotStarted(
@@ -83,17 +85,13 @@ class Publisher:
                 log.warning(
                     "this city's letter does not continue the one it published last: new epoch %d", self.epoch
                 )
-                fresh = self._write()
-        self._node.take([fresh])
 
-    async def save(self) -> None:
-        """Commit the epoch and the letter that `resume` left in place."""
-        assert self.letter is not None
+    async def start(self) -> None:
+        """Publish for the first time. Where the database takes no commits yet, the next tick does."""
         try:
-            await self._pricing.commit(UpdateMesh(epoch=self.epoch))
-            await self._save(self.letter)
+            await self.publish()
         except StorageUnavailable as fault:
-            log.warning("epoch and letter could not be saved yet", extra={"fault": str(fault)})
+            log.warning("this city's letter could not be published yet", extra={"fault": str(fault)})
 
     # Publishing
 
@@ -105,8 +103,11 @@ class Publisher:
                 return
             if self.letter is not None and self.letter.edition == self.edition:
                 return
+            if self.epoch != self._committed_epoch:
+                await self._pricing.commit(UpdateMesh(epoch=self.epoch))
+                self._committed_epoch = self.epoch
             letter = self._write()
-            await self._save(letter)
+            await self._pricing.commit(SaveLetters([(letter.origin, letter.wire)], self._clock()))
             self._node.take([letter])
             self.published_at = self._pricing.runtime.monotonic()
 
@@ -121,16 +122,12 @@ class Publisher:
             "backup? It continues under epoch %d",
             self.epoch,
         )
-        await self._pricing.commit(UpdateMesh(epoch=self.epoch))
         await self.publish()
 
     def _write(self) -> Letter:
         numbers = self._pricing.learner.numbers()
         epoch, version = self.edition
         return self.seal.close(Summary.of(self._node.origin, epoch, version, self._node.fingerprint, numbers))
-
-    async def _save(self, letter: Letter) -> None:
-        await self._pricing.commit(SaveLetters([(letter.origin, letter.wire)], self._clock()))
 
 
 def _same_numbers(one: Letter, other: Letter) -> bool:

@@ -32,6 +32,7 @@ class Exchange:
 
     __slots__ = (
         "_admission",
+        "_arriving_bytes",
         "_body",
         "_call",
         "_ended",
@@ -60,6 +61,7 @@ class Exchange:
         self._body = Body(max_bytes)
         self._work: Any = None  # what the call needs to know again to make its answer
         self._ended = False
+        self._arriving_bytes = 0  # as the gate counts them
         self.context = context
         self.answered = False
 
@@ -82,8 +84,13 @@ class Exchange:
             return
         try:
             self._body.add(chunk)
-            if self._call.gate.refusal is not None:  # shut since the headers came
-                self._refuse_at_gate(self._call.gate.refusal)
+            gate = self._call.gate
+            fault = gate.refusal  # it may have shut since the headers came
+            if len(chunk) != self._length:  # not all of the body
+                self._arriving_bytes += len(chunk)
+                fault = gate.add_arriving(len(chunk)) or fault
+            if fault is not None:
+                self._refuse_at_gate(fault)
         except PricemeshError as fault:
             self._refuse(fault)
 
@@ -92,6 +99,8 @@ class Exchange:
         if self.answered:
             return
         self._ended = True
+        if self._arriving_bytes:
+            self._forget_arriving()
         call = self._call
         try:
             request = call.read(self._body.take())
@@ -136,6 +145,10 @@ class Exchange:
         is more work."""
         self._refuse(fault, keep=not self._expects_continue and self._length is not None)
 
+    def _forget_arriving(self) -> None:
+        self._call.gate.arriving_bytes -= self._arriving_bytes
+        self._arriving_bytes = 0
+
     def _fail(self, fault: Exception) -> None:
         request_id = self.context.request_id.decode()
         log.error("unforeseen", exc_info=fault, extra={"request_id": request_id})
@@ -143,6 +156,8 @@ class Exchange:
 
     def _answer(self, answer: Answer, detail: str = "") -> None:
         self.answered = True
+        if self._arriving_bytes:
+            self._forget_arriving()
         self._body.take()
         self.deliver(answer)
         self._admission.finish(self.context, self.context.path, answer.status, detail)

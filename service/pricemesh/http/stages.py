@@ -1,7 +1,7 @@
 """How long a connection may wait for its caller's bytes, by what it waits for. Knows no sockets, no timers.
 
-A body has `limits.body_seconds`, and a second more for every `MIN_BODY_BYTES_PER_SECOND` that have come: a
-long body on a slow line takes the time it needs, and a byte now and then does not hold the connection.
+A body has `limits.body_seconds`, and as long again whenever it came at `MIN_BODY_BYTES_PER_SECOND` meanwhile:
+a long body on a slow line takes the time it needs, and a byte now and then does not hold the connection.
 """
 
 from collections.abc import Callable
@@ -47,17 +47,27 @@ class StageClock:
 
     @property
     def seconds_left(self) -> float:
-        """0 or less where the caller is late."""
+        """0 or less where the caller is late. A body that comes fast enough begins its time anew."""
         if self.stage is Stage.ANSWER:
             return self._keep_alive_seconds
-        return self._limit_seconds - (self._time() - self._since)
+        seconds_left = self._limit_seconds - (self._time() - self._since)
+        if seconds_left <= 0 and self._body_is_on_its_way:
+            self._since = self._time()
+            self.body_bytes = 0
+            return self._limit_seconds
+        return seconds_left
+
+    @property
+    def _body_is_on_its_way(self) -> bool:
+        min_bytes = MIN_BODY_BYTES_PER_SECOND * (self._time() - self._since)
+        return self.stage is Stage.BODY and self.body_bytes >= min_bytes
 
     @property
     def _limit_seconds(self) -> float:
         if self.stage is Stage.NEXT_REQUEST:
             return self._keep_alive_seconds
         if self.stage is Stage.BODY:
-            return self._limits.body_seconds + self.body_bytes / MIN_BODY_BYTES_PER_SECOND
+            return self._limits.body_seconds
         return self._limits.header_seconds
 
     @property

@@ -33,8 +33,8 @@ class Backend(Protocol):
         """End what this connection does when it waits longer than this; None: never."""
         ...
 
-    def release(self) -> None:
-        """Close all connections and give the lock back."""
+    def release(self, connection: Connection | None) -> None:
+        """Close all connections, the writer's first, and give the lock back."""
         ...
 
     def update_schema(self, connection: Connection, current: str | None, target: str | None) -> None:

@@ -151,10 +151,8 @@ class Database:
             raise
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        self._backend.release()
+        connection, self._connection = self._connection, None
+        self._backend.release(connection)
 
     def fault(self) -> str | None:
         """Why a commit would not be acknowledged now; None when it would. Reads from disk or network, so it

@@ -7,7 +7,7 @@ time would otherwise go into preparing parameters.
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import accumulate
 from typing import Any
@@ -42,6 +42,7 @@ TAKEOVER_SECONDS = 0.5  # for the server to end the connection that this city ha
 
 _TRY_LOCK = sa.text("SELECT pg_try_advisory_lock(:key)")
 _LOCK = sa.text("SELECT pg_advisory_lock(:key)")
+_UNLOCK = sa.text("SELECT pg_advisory_unlock_all()")
 _SESSION = sa.text("SELECT pid, backend_start::TEXT FROM pg_stat_activity WHERE pid = pg_backend_pid()")
 _END_SESSION = sa.text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = :pid AND backend_start::TEXT = :start"
@@ -112,8 +113,13 @@ class Postgres:
         _configure(connection, _timeouts(seconds))
         connection.commit()
 
-    def release(self) -> None:
-        """The server gives the advisory lock back when the connection that holds it ends."""
+    def release(self, connection: Connection | None) -> None:
+        """The server gives the lock back when the session ends, but that may be after the next start."""
+        if connection is not None:
+            if not connection.invalidated:
+                with suppress(SQLAlchemyError):
+                    connection.execute(_UNLOCK)
+            connection.close()
         self.engine.dispose()
 
     def update_schema(self, connection: Connection, current: str | None, target: str | None) -> None:  # noqa: ARG002

@@ -124,7 +124,9 @@ class Sqlite:
             )
         return StorageUnavailable(f"the database {self._path} cannot be opened: {reason(fault)}")
 
-    def release(self) -> None:
+    def release(self, connection: Connection | None) -> None:
+        if connection is not None:
+            connection.close()
         if self._file.has_stray_wal():
             self._save_wal()
             if self._file.has_stray_wal():
