@@ -22,6 +22,7 @@ from pricemesh.http.collectors import (
     KeyCollector,
 )
 from pricemesh.http.key_file import KeyFile
+from pricemesh.http.stages import TIMED_STAGES
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -106,8 +107,8 @@ class Metrics:
         late = CounterMetricFamily(
             "pricemesh_connections_late", "Connections closed at a time limit", labels=["stage"]
         )
-        for stage, count in self.late_connections.items():
-            late.add_metric([stage], float(count))
+        for stage in TIMED_STAGES:
+            late.add_metric([stage], float(self.late_connections[stage]))
         yield late
 
     def text(self) -> bytes:

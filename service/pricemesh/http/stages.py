@@ -21,6 +21,9 @@ class Stage(StrEnum):
     ANSWER = "answer"  # of the city: the caller has sent its part
 
 
+TIMED_STAGES = (Stage.FIRST_REQUEST, Stage.HEADERS, Stage.BODY)  # a caller that is late in them is counted
+
+
 class StageClock:
     """`stage` may be set to ANSWER directly, which costs a price nothing."""
 
