@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures test check pytest soak bench bench-http bench-gossip bench-driver bench-feedback bench-growth bench-overload bench-pages paper regret liars screenshots format clean
+.PHONY: help demo pictures test check pytest torture soak bench bench-http bench-gossip bench-driver bench-feedback bench-growth bench-overload bench-pages paper regret liars screenshots format clean
 
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,9 @@ check: $(VENV)/.ready
 
 pytest: $(VENV)/.ready
 	$(BIN)/pytest -m "not slow"
+
+torture: $(VENV)/.ready ## 1000 simulated meshes with faults (ten minutes)
+	$(BIN)/pricemesh torture
 
 soak: $(VENV)/.ready ## the long tests
 	$(BIN)/pytest -m slow
