@@ -66,9 +66,8 @@ class Publisher:
         self.epoch = self._committed_epoch = self._pricing.mesh_record.epoch
 
     def resume(self, last: Letter | None) -> None:
-        """Publish again what was published last, if it still says what this city knows. Where versions could
-        come to name another content, continue under a new epoch. A letter that is not committed is not
-        published: `start` does both."""
+        """Publish again what was published last, until `start` commits what this city knows now. Where
+        versions could come to name another content, continue under a new epoch."""
         fresh = self._write()
         if len(fresh.wire) > self._node.max_bytes:
             raise NotStarted(
@@ -77,10 +76,10 @@ class Publisher:
             )
         if last is not None:
             comparable = last.summary.fingerprint == fresh.summary.fingerprint and last.key == fresh.key
-            if comparable and last.edition == fresh.edition and _same_numbers(last, fresh):
+            is_same = comparable and last.edition == fresh.edition and _same_numbers(last, fresh)
+            if is_same or (comparable and last.edition < fresh.edition):
                 self._node.take([last])
-                return
-            if not comparable or last.edition >= fresh.edition:
+            else:
                 self.epoch = max(self.epoch, last.summary.epoch) + 1
                 log.warning(
                     "this city's letter does not continue the one it published last: new epoch %d", self.epoch
@@ -92,6 +91,7 @@ class Publisher:
             await self.publish()
         except StorageUnavailable as fault:
             log.warning("this city's letter could not be published yet", extra={"fault": str(fault)})
+        self.published_at = -inf  # news for the first caller need not wait
 
     # Publishing
 

@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
             self._refuse_connection()
             return
         self.server_state.connections.add(self)  # type: ignore[arg-type]
-        self._set_timer(self._clock.seconds_left, self._check_time)
+        self._set_timer(min(self._clock.seconds_left, self.config.timeout_keep_alive), self._check_time)
 
     def _refuse_connection(self) -> None:
         """Answer it before it has asked. The server does not wait for it when it stops."""
