@@ -15,6 +15,7 @@ from prometheus_client.utils import floatToGoString
 from pricemesh.city.pricing import Pricing
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.http.collectors import CityCollector, GossipCollector
+from pricemesh.http.stages import LATE_STAGES
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -53,7 +54,8 @@ class Metrics:
         self._request_seconds = defaultdict[str, Histogram](lambda: Histogram(BOUNDS_SECONDS))  # by route
         self.connections = 0  # open
         self.refused_connections = 0
-        self.late_connections: Counter[str] = Counter()  # closed at a time limit, by what they waited for
+        # Closed at a time limit, by what they waited for.
+        self.late_connections = Counter(dict.fromkeys(map(str, LATE_STAGES), 0))
         self._commit_size = Histogram(BOUNDS_ROWS)
         self._commit_seconds = Histogram(BOUNDS_SECONDS)
 

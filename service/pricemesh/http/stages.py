@@ -21,6 +21,9 @@ class Stage(StrEnum):
     ANSWER = "answer"  # of the city: the caller has sent its part
 
 
+LATE_STAGES = (Stage.FIRST_REQUEST, Stage.HEADERS, Stage.BODY)  # whose end was due; others may end any time
+
+
 class StageClock:
     """`stage` may be set to ANSWER directly, which costs a price nothing."""
 
