@@ -21,6 +21,7 @@ from tests.http.test_ways_in import MemoryTransport, SilentRecorder
 from tests.running import CONTEXT, settings_for
 
 HEAD = b"POST /price HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+MAX_COMMIT_SECONDS = 60.0  # a test that waits longer hangs
 PRICE = json.dumps(CONTEXT).encode()
 
 
@@ -75,12 +76,6 @@ class City:
         lines = self.app.admission.metrics.text().decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
-    async def quiesce(self) -> None:
-        await settle()
-        while self.app.pricing.waiting_rows:
-            await asyncio.sleep(0)
-        await settle()
-
 
 class Caller:
     def __init__(self, connection: Connection) -> None:
@@ -90,6 +85,13 @@ class Caller:
 
     async def send(self, data: bytes) -> None:
         self.connection.data_received(data)
+        await settle()
+
+    async def until_answered(self, count: int) -> None:
+        """Commits happen in a thread."""
+        async with asyncio.timeout(MAX_COMMIT_SECONDS):
+            while len(self.answers) < count:
+                await asyncio.sleep(0)
         await settle()
 
     @property
@@ -144,7 +146,7 @@ def test_headers_that_come_byte_by_byte_are_answered_with_a_408(
         caller = city.connect()
         if after_a_price:
             await caller.send(HEAD % len(PRICE) + PRICE)
-            await city.quiesce()
+            await caller.until_answered(1)
         for byte in HEAD[:10]:
             await caller.send(bytes([byte]))
             assert 408 not in caller.answers
@@ -186,7 +188,7 @@ def test_a_long_body_on_a_slow_line_takes_the_time_it_needs(tmp_path: Path, fast
         for start in range(0, len(body), 5000):  # forty seconds
             await caller.send(body[start : start + 5000])
             await city.time.pass_seconds(1.0)
-        await city.quiesce()
+        await caller.until_answered(1)
         assert caller.answers == [200]
         assert not caller.is_closed
 
@@ -241,7 +243,7 @@ def test_a_request_that_is_complete_waits_for_its_answer_however_long(tmp_path: 
         caller.connection.data_received(HEAD % len(PRICE) + PRICE)  # not committed yet
         await asyncio.sleep(0)
         city.time.now += 3600.0
-        await city.quiesce()
+        await caller.until_answered(1)
         assert (caller.answers, caller.is_closed) == ([200], False)
 
     run(tmp_path, story, fast=fast)
@@ -294,7 +296,7 @@ def test_a_server_that_stops_answers_what_is_complete_and_drops_the_rest(tmp_pat
         complete = HEAD % len(PRICE) + PRICE
         caller.connection.data_received(complete + complete + HEAD % 100 + b"{")
         caller.connection.shutdown()
-        await city.quiesce()
+        await caller.until_answered(2)
         assert caller.answers == [200, 200]
         assert caller.is_closed
 

@@ -19,7 +19,7 @@ from pricemesh.http.asgi_turn import AsgiTurn
 from pricemesh.http.fast_path import FastExchange
 from pricemesh.http.parsing import RequestParser, Unparsable
 from pricemesh.http.refusal_turn import RefusalTurn
-from pricemesh.http.stages import Stage, StageClock
+from pricemesh.http.stages import LATE_STAGES, Stage, StageClock
 from pricemesh.http.turn import Turn
 
 MAX_PARSED_BYTES = 16_384  # at once: bounds how many pipelined requests become objects
@@ -336,7 +336,7 @@ class Connection(asyncio.Protocol):
     def _close_late(self) -> None:
         """The caller did not send in time. It is told so, if it waits for an answer."""
         stage, fault = self._clock.stage, self._clock.fault
-        if stage is not Stage.NEXT_REQUEST:
+        if stage in LATE_STAGES:
             self.application.admission.metrics.late_connections[stage] += 1
         if fault is None or (stage is Stage.BODY and self._current is None):
             self.transport.abort()  # does not wait for a caller that does not read

@@ -22,7 +22,7 @@ from pricemesh.http.collectors import (
     KeyCollector,
 )
 from pricemesh.http.key_file import KeyFile
-from pricemesh.http.stages import TIMED_STAGES
+from pricemesh.http.stages import LATE_STAGES
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -63,7 +63,8 @@ class Metrics:
         self._request_seconds = defaultdict[str, Histogram](lambda: Histogram(BOUNDS_SECONDS))  # by route
         self.connections = 0  # open
         self.refused_connections = 0
-        self.late_connections: Counter[str] = Counter()  # closed at a time limit, by what they waited for
+        # Closed at a time limit, by what they waited for.
+        self.late_connections = Counter(dict.fromkeys(map(str, LATE_STAGES), 0))
         self._commit_size = Histogram(BOUNDS_ROWS)
         self._commit_seconds = Histogram(BOUNDS_SECONDS)
 
@@ -107,7 +108,7 @@ class Metrics:
         late = CounterMetricFamily(
             "pricemesh_connections_late", "Connections closed at a time limit", labels=["stage"]
         )
-        for stage in TIMED_STAGES:
+        for stage in LATE_STAGES:
             late.add_metric([stage], float(self.late_connections[stage]))
         yield late
 

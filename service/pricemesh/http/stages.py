@@ -21,7 +21,7 @@ class Stage(StrEnum):
     ANSWER = "answer"  # of the city: the caller has sent its part
 
 
-TIMED_STAGES = (Stage.FIRST_REQUEST, Stage.HEADERS, Stage.BODY)  # a caller that is late in them is counted
+LATE_STAGES = (Stage.FIRST_REQUEST, Stage.HEADERS, Stage.BODY)  # whose end was due; others may end any time
 
 
 class StageClock:
