@@ -166,7 +166,8 @@ class Audit:
         window_seconds = city.settings.feedback.window_seconds
         steady_seconds = city.settings.clock.steady_seconds
         slack_seconds = 1.0 + city.settings.clock.max_step_seconds
-        if age_seconds < window_seconds - slack_seconds and now - city.clock_set_at < steady_seconds:
+        is_early = 0.0 < age_seconds < window_seconds - slack_seconds  # 0: both rows were in a backup
+        if is_early and now - city.clock_set_at < steady_seconds:
             since_step = now - city.clock_set_at
             seen = f"{city.name}: default after {age_seconds:.1f} s, {since_step:.1f} s after a step"
             raise Violated("a clock that jumps closes no window", seen)
