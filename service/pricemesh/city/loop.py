@@ -30,7 +30,7 @@ MAX_COMMIT_ROWS = 4_000
 # A commit costs nearly the same for one row and for many. Yielding to the event loop before the next one lets
 # requests that were received meanwhile join it, which takes a quarter off the work of a busy city.
 YIELDS_BEFORE_COMMIT = 2
-MIN_WATCH_SECONDS = 0.01
+LOOKS_PER_WAIT = 8  # at what waits, within limits.max_wait_seconds
 NOTHING_RECALLED = Recall({}, {})
 
 log = logging.getLogger("pricemesh")
@@ -71,6 +71,7 @@ class CityLoop:
         self._queued_rows = 0
         self._gate = gate
         self._limit = WaitLimit(max_wait_seconds, MAX_WAITING_ROWS, MAX_COMMIT_ROWS)
+        self._max_rows = self._limit.max_rows  # 0 while nobody is admitted
         self._job: asyncio.Future[Any] | None = None  # what the worker does now
         self._job_started = inf
         self._group = NO_GROUP  # under way
@@ -85,11 +86,11 @@ class CityLoop:
 
     def quote(self, quote: Quote, ticket: Ticket) -> None:
         """Decide these prices and save them in one commit; the result is the rows saved under their ids."""
-        self._quotes.arrivals.append(self._admit(quote.size))
+        self._admit(quote.size)
         self._quotes.items.append((quote, ticket))
 
     def submit(self, command: Command, ticket: Ticket) -> None:
-        self._commands.arrivals.append(self._admit(command.size))
+        self._admit(command.size)
         self._commands.items.append((command, ticket))
 
     async def commit(self, command: Command) -> Any:
@@ -108,63 +109,61 @@ class CityLoop:
     async def close(self) -> None:
         """Commit what waits, then end the worker."""
         self._closing = True
+        self._max_rows = 0
         self._arrival.set()
         await self._task
         if self._timer is not None:
             self._timer.cancel()
         await self._worker.close()
 
-    def _admit(self, rows: int) -> float:
-        """Count rows that wait from now on. Returns the time."""
-        now = self._monotonic()
-        waiting_rows = self.waiting_rows
-        if self._closing:
-            raise StorageUnavailable("this city is shutting down: nothing was changed")
-        if waiting_rows and waiting_rows + rows > self._limit.max_rows:
-            if self._limit.is_nearly_full(waiting_rows):
-                self._gate.refusal = self._limit.too_many_rows(waiting_rows)
-            raise self._limit.too_many_rows(waiting_rows)
-        if now - self._job_started > self._limit.seconds and self._database_is_busy:
-            raise self._limit.no_answer(now - self._job_started)
-        self.waiting_rows = waiting_rows + rows
+    def _admit(self, rows: int) -> None:
+        if self.waiting_rows + rows > self._max_rows:
+            self._refuse()
+        self.waiting_rows += rows
         self._queued_rows += rows
         if self._queued_rows == rows:
             self._arrival.set()
             if self._timer is None:
-                self._watch_after(self._limit.seconds)
-        return now
+                self._watch_later()
+
+    def _refuse(self) -> None:
+        """More than may wait; but a batch that waits for nothing else may be as large as it is."""
+        if self._closing:
+            raise StorageUnavailable("this city is shutting down: nothing was changed")
+        if self._job_is_late:
+            raise self._limit.no_answer(self._monotonic() - self._job_started)
+        if self.waiting_rows:
+            if self._limit.is_nearly_full(self.waiting_rows):
+                self._gate.refusal = self._limit.too_many_rows(self.waiting_rows)
+            raise self._limit.too_many_rows(self.waiting_rows)
 
     # Callers that have waited too long
 
-    @property
-    def _database_is_busy(self) -> bool:
-        """A job that is done, while this loop has not got to its result, keeps nobody waiting."""
-        return self._job is not None and not self._job.done()
-
-    def _watch_after(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(max(MIN_WATCH_SECONDS, seconds), self._watch)
+    def _watch_later(self) -> None:
+        seconds = self._limit.seconds / LOOKS_PER_WAIT
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._watch)
 
     def _watch(self) -> None:
         """One timer for everyone, set while anything waits: a timer for each request would cost too much."""
         self._timer = None
-        if self._closing:
+        if self._closing or not self.waiting_rows:
             return
         now = self._monotonic()
-        if self._database_is_busy:
+        # A job that is done, while this loop has not got to its result, keeps nobody waiting.
+        if self._job is not None and not self._job.done():
             self._answer_expired(now)
-        times = [line.arrivals[0] for line in (self._quotes, self._commands) if line.arrivals]
-        if self._job is not None and not self._job_is_late:
-            times.append(self._job_started)
-        if times:
-            self._watch_after(min(times) + self._limit.seconds - now)
+        for line in (self._quotes, self._commands):
+            line.mark(now)
+        self._watch_later()
 
     def _answer_expired(self, now: float) -> None:
         for line in (self._quotes, self._commands):
-            self._drop(line.take_expired(now - self._limit.seconds), queued=True)
+            self._drop(line.take_marked(now - self._limit.seconds), queued=True)
         busy_seconds = now - self._job_started
         if busy_seconds < self._limit.seconds or self._job_is_late:
             return
         self._job_is_late = True
+        self._max_rows = 0
         self._gate.refusal = self._limit.no_answer(busy_seconds)
         log.error("the database does not answer", extra={"seconds": round(busy_seconds, 3)})
         if self._saves:
@@ -228,6 +227,8 @@ class CityLoop:
             self._group, self._saves = NO_GROUP, []
             self._gate.refusal = None
         self._limit.observe(rows, self._monotonic() - started)
+        if not self._closing:
+            self._max_rows = self._limit.max_rows
 
     async def _run_job(self, job: Callable[..., Any], *arguments: Any) -> Any:
         """What a job in the worker returns, however late."""
@@ -244,10 +245,10 @@ class CityLoop:
     def _take(self) -> Group:
         """What waits, up to a commit's size; of more, quotes and commands half each."""
         if self._queued_rows <= MAX_COMMIT_ROWS:
-            group = Group(self._quotes.take_all(), self._commands.take_all())
-        else:
-            half = MAX_COMMIT_ROWS // 2
-            group = Group(self._quotes.take(half), self._commands.take(half))
+            self._queued_rows = 0
+            return Group(self._quotes.take_all(), self._commands.take_all())
+        half = MAX_COMMIT_ROWS // 2
+        group = Group(self._quotes.take(half), self._commands.take(half))
         self._queued_rows -= rows_of(group.quotes) + rows_of(group.commands)
         return group
 

@@ -1,6 +1,5 @@
-"""What waits for the next commit, in the order it came. Knows sizes and times of arrival, nothing else."""
+"""What waits for the next commit, in the order it came. Knows sizes, and about when things came."""
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,13 +7,17 @@ Waiting = list[tuple[Any, Any]]  # a quote or a command, and the ticket of who a
 
 
 class WaitingLine:
-    """`append` to both lists: a method for it would cost every price a call."""
+    """Append to `items`. A clock is read now and then, for a `mark`, and not for every arrival."""
 
-    __slots__ = ("arrivals", "items")
+    __slots__ = ("_marks", "items")
 
     def __init__(self) -> None:
         self.items: Waiting = []
-        self.arrivals: list[float] = []  # when each came, on the monotonic clock
+        self._marks: list[tuple[float, int]] = []  # a time, and how many of `items` had come by then
+
+    def mark(self, now: float) -> None:
+        if self.items:
+            self._marks.append((now, len(self.items)))
 
     def take(self, max_rows: float) -> Waiting:
         """The first of them, at least `max_rows` rows if there are as many."""
@@ -27,15 +30,17 @@ class WaitingLine:
 
     def take_all(self) -> Waiting:
         items = self.items
-        self.items, self.arrivals = [], []
+        self.items = []
+        self._marks.clear()
         return items
 
-    def take_expired(self, arrived_by: float) -> Waiting:
-        return self._take(bisect_right(self.arrivals, arrived_by))
+    def take_marked(self, marked_by: float) -> Waiting:
+        """Those that a mark of that time, or an earlier one, has seen."""
+        return self._take(max([count for time, count in self._marks if time <= marked_by], default=0))
 
     def _take(self, count: int) -> Waiting:
         items, self.items = self.items[:count], self.items[count:]
-        self.arrivals = self.arrivals[count:]
+        self._marks = [(time, seen - count) for time, seen in self._marks if seen > count]
         return items
 
 

@@ -19,7 +19,7 @@ from pricemesh.http.asgi_turn import AsgiTurn
 from pricemesh.http.fast_path import FastExchange
 from pricemesh.http.parsing import RequestParser, Unparsable
 from pricemesh.http.refusal_turn import RefusalTurn
-from pricemesh.http.stages import LATE_STAGES, Stage, StageClock
+from pricemesh.http.stages import ANSWER, LATE_STAGES, Stage, StageClock
 from pricemesh.http.turn import Turn
 
 MAX_PARSED_BYTES = 16_384  # at once: bounds how many pipelined requests become objects
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
         turn.complete = True
         if turn.started:
             if turn is self._current:
-                self._clock.stage = Stage.ANSWER
+                self._clock.stage = ANSWER
             turn.end()
 
     # Turns
@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
         self._advancing = True
         while self._queue and self._current is None and not self.flow.write_paused and not self._closing:
             turn = self._current = self._queue.popleft()
-            self._clock.stage = Stage.ANSWER
+            self._clock.stage = ANSWER
             if not turn.complete:
                 self._clock.enter(Stage.BODY)
             turn.start()
