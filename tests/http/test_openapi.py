@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from pricemesh.http.keys import new_key, write_keys
 from tests.running import CONTEXT, RunningCity, settings_for
 
 
@@ -25,10 +26,15 @@ def sqlite_city(tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("examples", "min_cases"), [(45, 700), pytest.param(130, 2000, marks=pytest.mark.slow)]
+    ("examples", "min_cases", "with_keys"),
+    [
+        (45, 700, False),
+        pytest.param(750, 10_000, False, marks=pytest.mark.slow),
+        pytest.param(750, 10_000, True, marks=pytest.mark.slow),
+    ],
 )
 def test_schemathesis_finds_no_undocumented_answer(
-    sqlite_city: RunningCity, tmp_path: Path, examples: int, min_cases: int
+    tmp_path: Path, examples: int, min_cases: int, with_keys: bool
 ) -> None:
     program = shutil.which("schemathesis", path=str(Path(sys.executable).parent))
     assert program, "schemathesis is in the dev extra"
@@ -39,27 +45,39 @@ def test_schemathesis_finds_no_undocumented_answer(
         'checks.positive_data_acceptance.expected-statuses = ["2xx", 422]\n'
         '[[operations]]\ninclude-path = "/events"\nenabled = false\n'
     )
-    run = subprocess.run(
-        [
-            program,
-            "run",
-            f"{sqlite_city.url}/openapi.json",
-            # One worker: Hypothesis parses source in every thread, and with two CPython 3.11 sometimes fails
-            # ("AST constructor recursion depth mismatch").
-            *("--checks", "all", "--max-examples", str(examples), "--seed", "1", "--workers", "1"),
-            # No keys are configured here, so calls without one are answered; test_keys.py tests the others.
-            *("--exclude-checks", "ignored_auth"),
-            *("--suppress-health-check", "all"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-        cwd=tmp_path,
-    )
+    security: dict[str, str] = {}
+    # Without keys, calls that lack one are answered; with them, that check is on.
+    options = ["--exclude-checks", "ignored_auth"]
+    if with_keys:
+        presented, key = new_key("admin")
+        write_keys(tmp_path / "keys.toml", {key.id: key})
+        security = {"api_keys_file": str(tmp_path / "keys.toml")}
+        options = ["--header", f"Authorization: Bearer {presented}"]
+    city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db", security=security))
+    try:
+        run = subprocess.run(
+            [
+                program,
+                "run",
+                f"{city.url}/openapi.json",
+                # One worker: Hypothesis parses source in every thread, and with two CPython 3.11 sometimes
+                # fails ("AST constructor recursion depth mismatch").
+                *("--checks", "all", "--max-examples", str(examples), "--seed", "1", "--workers", "1"),
+                *("--suppress-health-check", "all"),
+                *options,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=3600,
+            check=False,
+            cwd=tmp_path,
+        )
+    finally:
+        city.stop()
     assert run.returncode == 0, run.stdout[-6000:]
     cases = re.search(r"(\d+) generated", run.stdout)
     assert cases, run.stdout[-3000:]
+    print(f"{cases.group(1)} cases, with keys: {with_keys}")
     assert int(cases.group(1)) >= min_cases, run.stdout[-3000:]
 
 
