@@ -90,10 +90,10 @@ class Connection(asyncio.Protocol):
         if self._unparsed:
             self._unparsed += data
             return
-        if len(data) > MAX_PARSED_BYTES:
-            data = memoryview(data)  # each piece would copy the rest otherwise
         while data and not self._discarding:
-            piece, data = data[:MAX_PARSED_BYTES], data[MAX_PARSED_BYTES:]
+            piece, data = data, b""
+            if len(piece) > MAX_PARSED_BYTES:  # cut without copies of the rest
+                piece, data = memoryview(piece)[:MAX_PARSED_BYTES], memoryview(piece)[MAX_PARSED_BYTES:]
             try:
                 if again := self._parser.parse(piece):
                     data = again + data

@@ -84,13 +84,8 @@ class Exchange:
             return
         try:
             self._body.add(chunk)
-            gate = self._call.gate
-            fault = gate.refusal  # it may have shut since the headers came
             if len(chunk) != self._length:  # not all of the body
-                self._arriving_bytes += len(chunk)
-                fault = gate.add_arriving(len(chunk)) or fault
-            if fault is not None:
-                self._refuse_at_gate(fault)
+                self._count_arriving(len(chunk))
         except PricemeshError as fault:
             self._refuse(fault)
 
@@ -135,6 +130,7 @@ class Exchange:
 
     def _refuse(self, fault: PricemeshError, *, keep: bool = False) -> None:
         """`keep` reads even a long body to its end."""
+        self._forget_arriving()
         request_id = self.context.request_id.decode()
         close = not self._ended and not keep and (self._expects_continue or is_large(self._length))
         self._answer(as_answer(refusal(fault, request_id), close=close), str(fault))
@@ -144,6 +140,13 @@ class Exchange:
         and would refer to this frame. A long body is read for nothing, because a caller that connects again
         is more work."""
         self._refuse(fault, keep=not self._expects_continue and self._length is not None)
+
+    def _count_arriving(self, count: int) -> None:
+        self._arriving_bytes += count
+        gate = self._call.gate
+        fault = gate.add_arriving(count) or gate.refusal  # it may have shut since the headers came
+        if fault is not None:
+            self._refuse_at_gate(fault)
 
     def _forget_arriving(self) -> None:
         self._call.gate.arriving_bytes -= self._arriving_bytes
@@ -156,8 +159,6 @@ class Exchange:
 
     def _answer(self, answer: Answer, detail: str = "") -> None:
         self.answered = True
-        if self._arriving_bytes:
-            self._forget_arriving()
         self._body.take()
         self.deliver(answer)
         self._admission.finish(self.context, self.context.path, answer.status, detail)
