@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         self._set_timer(self._clock.seconds_left, self._check_time)
 
     def _refuse_connection(self) -> None:
-        """Answer it before it has asked. The server does not wait for it when it stops."""
+        """The server does not wait for it when it stops."""
         self._discarding = True
         self.transport.write(self.application.connections.refuse())
         self._close(at_once=not self.application.connections.may_linger)
@@ -101,7 +101,8 @@ class Connection(asyncio.Protocol):
                 self._refuse_rest(fault)
             if self._queue:
                 self._advance()
-                if data and self._current is not None and not self._discarding:
+                turn = None if self._discarding else self._current
+                if data and turn is not None and not (turn.reads_at_once and turn is self._reading):
                     self._parse_later(bytes(data))
                     return
         if self._current is None and not self._queue and not self._closing:
@@ -311,7 +312,6 @@ class Connection(asyncio.Protocol):
     # Time limits
 
     def _wait_for_bytes(self) -> None:
-        """No request is complete that has no answer."""
         if self._half_closed and not self._unparsed:
             self._close()
         elif self._reading is not None:
