@@ -64,7 +64,6 @@ class Connection(asyncio.Protocol):
         self._stall_timer: asyncio.TimerHandle | None = None
 
     # What the event loop and the server call
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
         self.flow = FlowControl(self.transport)
@@ -101,8 +100,9 @@ class Connection(asyncio.Protocol):
                 self._refuse_rest(fault)
             if self._queue:
                 self._advance()
-                turn = None if self._discarding else self._current
-                if data and turn is not None and not (turn.reads_at_once and turn is self._reading):
+                turn = self._current
+                waits = turn is not None and not (turn.reads_at_once and turn is self._reading)
+                if data and waits and not self._discarding:
                     self._parse_later(bytes(data))
                     return
         if self._current is None and not self._queue and not self._closing:
