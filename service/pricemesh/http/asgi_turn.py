@@ -54,6 +54,8 @@ class _TurnFlow:
 
 
 class AsgiTurn:
+    reads_at_once = False
+
     def __init__(self, connection: "Connection", parser: RequestParser) -> None:
         self._connection = connection
         self._scope = {

@@ -64,7 +64,6 @@ class Connection(asyncio.Protocol):
         self._stall_timer: asyncio.TimerHandle | None = None
 
     # What the event loop and the server call
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
         self.flow = FlowControl(self.transport)
@@ -76,7 +75,7 @@ class Connection(asyncio.Protocol):
         self._set_timer(min(self._clock.seconds_left, self.config.timeout_keep_alive), self._check_time)
 
     def _refuse_connection(self) -> None:
-        """Answer it before it has asked. The server does not wait for it when it stops."""
+        """The server does not wait for it when it stops."""
         self._discarding = True
         self.transport.write(self.application.connections.refuse())
         self._close(at_once=not self.application.connections.may_linger)
@@ -101,7 +100,9 @@ class Connection(asyncio.Protocol):
                 self._refuse_rest(fault)
             if self._queue:
                 self._advance()
-                if data and self._current is not None and not self._discarding:
+                turn = self._current
+                waits = turn is not None and not (turn.reads_at_once and turn is self._reading)
+                if data and waits and not self._discarding:
                     self._parse_later(bytes(data))
                     return
         if self._current is None and not self._queue and not self._closing:
@@ -311,7 +312,6 @@ class Connection(asyncio.Protocol):
     # Time limits
 
     def _wait_for_bytes(self) -> None:
-        """No request is complete that has no answer."""
         if self._half_closed and not self._unparsed:
             self._close()
         elif self._reading is not None:

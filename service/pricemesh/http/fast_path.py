@@ -26,6 +26,7 @@ class FastExchange(Exchange):
     """A turn of a connection."""
 
     answering = False  # an answer is written in one piece
+    reads_at_once = True
     __slots__ = ("_connection", "complete", "early_chunks", "keep_alive", "started")
 
     def __init__(

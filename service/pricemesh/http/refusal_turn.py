@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 class RefusalTurn:
     keep_alive = answering = False
-    complete = True
+    complete = reads_at_once = True
 
     def __init__(self, connection: "Connection", status: int, kind: str, detail: str) -> None:
         self._connection = connection

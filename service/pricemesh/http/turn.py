@@ -12,6 +12,11 @@ class Turn(Protocol):
     complete: bool  # the body has arrived
 
     @property
+    def reads_at_once(self) -> bool:
+        """It sees its headers and its body as they are fed, and not in a task that runs later."""
+        ...
+
+    @property
     def answered(self) -> bool: ...
 
     @property
