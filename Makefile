@@ -29,7 +29,7 @@ check: $(VENV)/.ready
 pytest: $(VENV)/.ready
 	$(BIN)/pytest -m "not slow"
 
-torture: $(VENV)/.ready ## 1000 simulated meshes with faults (ten minutes)
+torture: $(VENV)/.ready ## 1000 simulated meshes with faults (a quarter of an hour)
 	$(BIN)/pricemesh torture
 
 soak: $(VENV)/.ready ## the long tests

@@ -118,9 +118,9 @@ class WorkerThread:
             try:
                 result = job(*arguments)
             except BaseException as fault:
-                loop.call_soon_threadsafe(_settle, future, None, fault)
+                loop.call_soon_threadsafe(settle_future, future, None, fault)
             else:
-                loop.call_soon_threadsafe(_settle, future, result, None)
+                loop.call_soon_threadsafe(settle_future, future, result, None)
 
     async def close(self) -> None:
         for _ in self._threads:
@@ -129,7 +129,7 @@ class WorkerThread:
             await asyncio.to_thread(thread.join)
 
 
-def _settle(future: "asyncio.Future[Any]", result: Any, fault: BaseException | None) -> None:
+def settle_future(future: "asyncio.Future[Any]", result: Any, fault: BaseException | None) -> None:
     if future.done():  # its waiter was cancelled
         return
     if fault is not None:

@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy.exc import OperationalError
 
 from pricemesh.lab.torture.virtual_loop import VirtualLoop
-from pricemesh.runtime import Disk, Runtime
+from pricemesh.runtime import Disk, Runtime, settle_future
 from pricemesh.store.database import migrate
 
 MIN_JOB_SECONDS, MAX_JOB_SECONDS = 0.0002, 0.01
@@ -92,12 +92,7 @@ class VirtualWorker:
         _, _, future = self._jobs.popleft()
         if self._jobs:
             self._loop.call_later(self._disk.seconds(), self._work)
-        if future.done():  # its waiter was cancelled
-            return
-        if fault is not None:
-            future.set_exception(fault)
-        else:
-            future.set_result(result)
+        settle_future(future, result, fault)
 
     async def close(self) -> None:
         while self._jobs:
