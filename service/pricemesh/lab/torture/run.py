@@ -1,5 +1,6 @@
 """Runs: one seed, many seeds on all cores, and the shortest history that still fails."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -22,6 +23,7 @@ from pricemesh.lab.torture.virtual_loop import Deadlock
 
 MAX_SHORTENING_RUNS = 120
 SEEDS_AHEAD = 4  # submitted for each worker
+GC_THRESHOLDS = (100_000, 20, 100)
 MEMORY_FOLDER = Path("/dev/shm")
 
 
@@ -126,7 +128,9 @@ def _outcomes(
     if workers == 1:
         yield from map(job, seeds)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=_collect_garbage_rarely
+    ) as pool:
         waiting: deque[Future[Outcome]] = deque()
         try:
             for seed in seeds:
@@ -137,6 +141,13 @@ def _outcomes(
                 yield waiting.popleft().result()
         finally:  # also when the caller has seen enough
             pool.shutdown(cancel_futures=True)
+
+
+def _collect_garbage_rarely() -> None:
+    """Every start of a city makes a hundred thousand objects that live as long as the run."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def find_defect(name: str, seeds: Sequence[int], step_count: int, workers: int) -> Violation | None:
