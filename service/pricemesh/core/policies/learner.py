@@ -12,6 +12,7 @@ import numpy as np
 
 from pricemesh.core.arrays import Array, Ints, checked_arm, checked_context, checked_reward, positive
 from pricemesh.core.attribution import Attribution, by_arm
+from pricemesh.core.ladder import Ladder
 from pricemesh.core.ridge import Index
 from pricemesh.core.summary import Field, Layout, Parts, Summary
 from pricemesh.core.ucb import Score
@@ -20,12 +21,14 @@ from pricemesh.errors import BadSummary, InvalidContext, InvalidParameter
 
 @dataclass(frozen=True)
 class Shape:
-    """The number of arms K, of shared features c and local features s, and the batch of cities."""
+    """The number of arms K, of shared features c and local features s, and the batch of cities; in cities of
+    sales also what the arms cost."""
 
     arms: int
     shared: int
     local: int
     batch: tuple[int, ...] = ()
+    ladder: Ladder | None = None
 
     def __post_init__(self) -> None:
         if self.arms < 1 or self.shared < 1 or self.local < 0:
@@ -48,10 +51,11 @@ class Learner:
     """The checks and the indexing that all learners share; a subclass implements one policy."""
 
     fields: ClassVar[tuple[Field, ...]] = ()
+    learns_sales: ClassVar[bool] = False  # the share of units sold, in [0, 1], in place of a reward
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self.layout = Layout(shape.arms, shape.shared, self.fields)
+        self.layout = self._layout()
         self._context_shape = (*shape.batch, shape.dim)
         # The weight of each city of the group at the last absorb, in the order of `origins`: (..., K, J)
         # if all receivers use the same weights, else (..., K, I, J), receiver first.
@@ -72,8 +76,14 @@ class Learner:
         be separated, and only the radius is without the peers."""
         return self._score_alone(checked_context(x, self._context_shape))
 
-    def learn(self, x: Any, arm: Any, reward: Any) -> None:
-        """Learn the reward of `arm` for the context x, in every city of the batch."""
+    def chances(self, x: Array, arms: Ints) -> Array | None:
+        """The chance of a sale that the estimates of these arms assume, (m,) for m contexts (m, d) of one
+        city, (...) for a batch; None if the policy does not model it."""
+        return None
+
+    def learn(self, x: Any, arm: Any, reward: Any, chance: Any = None, *, pending: bool = False) -> None:
+        """Learn the reward of `arm` for the context x, in every city of the batch. `chance` is what `chances`
+        said at the decision; `pending` says that `pend` has counted the decision."""
         batch = self.shape.batch
         context = checked_context(x, self._context_shape)
         if context.shape != self._context_shape:
@@ -81,6 +91,20 @@ class Learner:
         value = checked_reward(reward, batch)
         at = (*self._rows, checked_arm(arm, self.shape.arms, batch))
         self._learn(at, context, value)
+
+    # Decisions without feedback
+
+    @property
+    def counts_pending(self) -> bool:
+        """Whether decisions narrow the radius before their feedback comes."""
+        return False
+
+    def pend(self, x: Array, arms: Any, chances: Any = None) -> None:
+        """Count decisions that wait for feedback: m contexts (m, d) and arms (m,) of one city, or one
+        decision in every city of a batch."""
+
+    def release(self, x: Array, arms: Any, chances: Any = None) -> None:
+        """Stop counting decisions that will never be learned; arguments as those of `pend`."""
 
     def summarise(self) -> Parts:
         """The parts of this city's summary, named as in `fields`: arrays that start with (..., K). They may
@@ -174,6 +198,9 @@ class Learner:
                 raise BadSummary(f"{peer.origin} sent numbers that are not finite")
         stack = np.stack([self.numbers(), *(peer.numbers for peer in peers)])
         return self.layout.unpack(stack), (city, *(peer.origin for peer in peers))
+
+    def _layout(self) -> Layout:
+        return Layout(self.shape.arms, self.shape.shared, self.fields)
 
     def _score(self, x: Array) -> Score:
         raise NotImplementedError
