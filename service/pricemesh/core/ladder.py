@@ -1,4 +1,4 @@
-"""What the arms of a city of sales mean: their prices, the range on which prices are scaled, the cost of a unit.
+"""The arms of a city of sales: their prices, the range on which these are scaled, the cost of a unit.
 
 >>> import numpy as np
 >>> ladder = Ladder(np.array([8.0, 10.0, 12.0]), low=8.0, high=12.0, cost=2.0)

@@ -58,6 +58,15 @@ class _Block:
     batch: tuple[int, int, int]
 
 
+class _Decisions(NamedTuple):
+    """Of one round, with what they will bring; S seeds by N cities."""
+
+    context: Array
+    arm: Ints
+    outcome: Array  # what the learners learn: rewards, or sales
+    chances: list[Array | None]  # by block
+
+
 @dataclass(frozen=True, kw_only=True)
 class Conduct:
     """How the cities play: groups, gossip, delay of feedback and drift of the world, counted in rounds."""
@@ -112,7 +121,7 @@ class Mesh:
     def play(self, rounds: int) -> Iterator[Step]:
         """Yields a step before it is learned, so that the caller sees the learners as they were when
         deciding."""
-        feedback: deque[tuple[Array, Ints, Array]] = deque()
+        waiting: deque[_Decisions] = deque()
         stream = play_out(self.world, self.seeds, self.conduct.drift_at)
         for index, (now, instance) in zip(range(rounds), stream, strict=False):
             if index % self.conduct.gossip_every == 0:
@@ -124,9 +133,9 @@ class Mesh:
             regret = at_arm(now.expected, best) - at_arm(now.expected, arm)
             radius = at_arm(score.radius, arm)
             yield Step(index + 1, arm, best, reward, regret, radius, score, now, instance)
-            feedback.append((now.context, arm, reward))
-            if len(feedback) > self.conduct.delay:
-                self.learn(*feedback.popleft())
+            waiting.append(self._pend(now.context, arm, reward))
+            if len(waiting) > self.conduct.delay:
+                self._learn(waiting.popleft())
 
     def score(self, context: Array) -> Score:
         """Every arm's estimate and radius in every city, (S, N, K)."""
@@ -138,9 +147,26 @@ class Mesh:
             radius[:, block.cities] = score.radius.reshape(len(self.seeds), -1, self.world.arms)
         return Score(estimate, radius)
 
-    def learn(self, context: Array, arm: Ints, reward: Array) -> None:
+    def _pend(self, context: Array, arm: Ints, outcome: Array) -> "_Decisions":
+        """Count the decisions of a round until their feedback comes."""
+        chances = []
         for block in self.blocks:
-            block.learner.learn(self._of(block, context), self._of(block, arm), self._of(block, reward))
+            x, arms = self._of(block, context), self._of(block, arm)
+            chances.append(block.learner.chances(x, arms))
+            block.learner.pend(x, arms, chances[-1])
+        return _Decisions(context, arm, outcome, chances)
+
+    def _learn(self, decisions: "_Decisions") -> None:
+        context, arm, outcome, chances = decisions
+        for block, chance in zip(self.blocks, chances, strict=True):
+            learner = block.learner
+            learner.learn(
+                self._of(block, context),
+                self._of(block, arm),
+                self._of(block, outcome),
+                chance,
+                pending=learner.counts_pending,
+            )
 
     def gossip(self) -> None:
         """One tick: every city absorbs the newest summary of every city in its group."""

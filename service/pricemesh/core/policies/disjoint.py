@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pricemesh.core.arrays import Array
-from pricemesh.core.policies.learner import Learner, RidgeParameters, Shape
+from pricemesh.core.policies.learner import Decided, Learner, RidgeParameters, Shape
 from pricemesh.core.ridge import Index, Ridge
 from pricemesh.core.ucb import Score, score_dense
 
@@ -49,5 +49,5 @@ class DisjointLearner(Learner):
     def _score_alone(self, x: Array) -> Score:
         return self._score(x)
 
-    def _learn(self, at: Index, x: Array, reward: Array) -> None:
+    def _learn(self, at: Index, x: Array, reward: Array, _decided: Decided) -> None:
         self.own.learn(at, x, reward)

@@ -6,7 +6,7 @@ then the n cities of a group). The same code serves both.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -47,6 +47,13 @@ class Shape:
         return self.batch == ()
 
 
+class Decided(NamedTuple):
+    """What is known of the decision that a reward belongs to."""
+
+    chance: Any = None  # of a sale, as `Learner.chances` said
+    pending: bool = False  # counted by `Learner.pend`
+
+
 class Learner:
     """The checks and the indexing that all learners share; a subclass implements one policy."""
 
@@ -79,7 +86,6 @@ class Learner:
     def chances(self, x: Array, arms: Ints) -> Array | None:
         """The chance of a sale that the estimates of these arms assume, (m,) for m contexts (m, d) of one
         city, (...) for a batch; None if the policy does not model it."""
-        return None
 
     def learn(self, x: Any, arm: Any, reward: Any, chance: Any = None, *, pending: bool = False) -> None:
         """Learn the reward of `arm` for the context x, in every city of the batch. `chance` is what `chances`
@@ -90,7 +96,7 @@ class Learner:
             raise InvalidContext("learn takes one context at a time")
         value = checked_reward(reward, batch)
         at = (*self._rows, checked_arm(arm, self.shape.arms, batch))
-        self._learn(at, context, value)
+        self._learn(at, context, value, Decided(chance, pending))
 
     # Decisions without feedback
 
@@ -208,7 +214,7 @@ class Learner:
     def _score_alone(self, x: Array) -> Score:
         raise NotImplementedError
 
-    def _learn(self, at: Index, x: Array, reward: Array) -> None:
+    def _learn(self, at: Index, x: Array, reward: Array, decided: Decided) -> None:
         raise NotImplementedError
 
     def _contributions(self, x: Array, arm: int) -> tuple[Array, Array]:

@@ -24,6 +24,7 @@ import numpy as np
 
 from pricemesh.core.arrays import Array, one_of
 from pricemesh.core.policies.learner import (
+    Decided,
     RidgeParameters,
     Shape,
     eigenvalues,
@@ -91,7 +92,7 @@ class NetLinUcbLearner(WeightedLearner):
     def _score_alone(self, x: Array) -> Score:
         return score_dense(*self._combine((...,), 1.0, 0.0, 0.0), x, self.policy.alpha)
 
-    def _learn(self, at: Index, x: Array, reward: Array) -> None:
+    def _learn(self, at: Index, x: Array, reward: Array, _decided: Decided) -> None:
         start = 0
         for ridge in self.own:
             end = start + ridge.theta.shape[-1]

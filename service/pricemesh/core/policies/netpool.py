@@ -24,6 +24,7 @@ import numpy as np
 from pricemesh.core.arrays import Array, not_negative, one_of
 from pricemesh.core.attribution import Attribution
 from pricemesh.core.policies.learner import (
+    Decided,
     Learner,
     RidgeParameters,
     Shape,
@@ -100,7 +101,7 @@ class NetPoolLearner(Learner):
         alone = Ridge(**self.own.state())
         return score_dense(alone.theta, alone.inverse, x, self.policy.alpha)
 
-    def _learn(self, at: Index, x: Array, reward: Array) -> None:
+    def _learn(self, at: Index, x: Array, reward: Array, _decided: Decided) -> None:
         square = outer(x)
         self.own.add(at, x, reward, square)
         self.pooled.learn(at, x, reward, square)

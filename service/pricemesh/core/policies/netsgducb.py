@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pricemesh.core.arrays import Array, fraction, one_of, positive
-from pricemesh.core.policies.learner import Shape, max_abs, refuse_beyond, refuse_if
+from pricemesh.core.policies.learner import Decided, Shape, max_abs, refuse_beyond, refuse_if
 from pricemesh.core.policies.weighted import WeightedFold, WeightedLearner, WeightedParameters
 from pricemesh.core.ridge import Index
 from pricemesh.core.sgd import Sgd
@@ -91,7 +91,7 @@ class NetSgdUcbLearner(WeightedLearner):
     def _score_alone(self, x: Array) -> Score:
         return score_diagonal(self.own.theta, 1.0 / self.own.accumulator, x, self.policy.alpha)
 
-    def _learn(self, at: Index, x: Array, reward: Array) -> None:
+    def _learn(self, at: Index, x: Array, reward: Array, _decided: Decided) -> None:
         policy = self.policy
         gamma = policy.gamma if policy.accumulator == "ema" else None
         self.own.learn(at, x, reward, mu=policy.mu, eta=policy.eta, gamma=gamma)

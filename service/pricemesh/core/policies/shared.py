@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from pricemesh.core.arrays import Array, Ints
-from pricemesh.core.policies.learner import Learner, RidgeParameters, Shape
+from pricemesh.core.policies.learner import Decided, Learner, RidgeParameters, Shape
 from pricemesh.core.ridge import Index, Ridge
 from pricemesh.core.ucb import Score, score_dense
 from pricemesh.errors import InvalidParameter
@@ -61,7 +61,7 @@ class SharedLearner(Learner):
         block = self.pool.inverse[..., self._places[:, :, None], self._places[:, None, :]]
         return score_dense(theta, np.moveaxis(block, -3, -4), x, self.policy.alpha)
 
-    def _learn(self, at: Index, x: Array, reward: Array) -> None:
+    def _learn(self, at: Index, x: Array, reward: Array, _decided: Decided) -> None:
         arm = np.asarray(at[-1])
         for city in range(self.shape.batch[-1]):
             z = np.zeros((*self._lead, self.pool.theta.shape[-1]))
