@@ -10,8 +10,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from pricemesh.core.arrays import Array
 from pricemesh.errors import InvalidParameter
 
@@ -48,9 +46,3 @@ class Ladder:
     def largest_margin(self, max_cost: float) -> float:
         """The largest reward in size."""
         return self.max_units * max(float(self.prices.max()), max_cost)
-
-
-def sigmoid(logit: Array) -> Array:
-    """1 / (1 + exp(-logit)), without overflow."""
-    chance: Array = 0.5 + 0.5 * np.tanh(0.5 * logit)
-    return chance

@@ -6,6 +6,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
+from pricemesh.core.policies.demand import Demand
 from pricemesh.core.policies.disjoint import Disjoint
 from pricemesh.core.policies.learner import Learner, Policy, Shape
 from pricemesh.core.policies.netlinucb import NetLinUcb
@@ -17,7 +18,7 @@ from pricemesh.errors import BadSummary, InvalidParameter
 __all__ = ["POLICIES", "Learner", "Policy", "Shape", "dump", "load", "make_policy", "parameters"]
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Disjoint, Shared, NetLinUcb, NetSgdUcb, NetPool)
+    policy.name: policy for policy in (Disjoint, Shared, NetLinUcb, NetSgdUcb, NetPool, Demand)
 }
 
 
