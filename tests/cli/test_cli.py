@@ -81,6 +81,14 @@ def test_a_table_and_a_plot_for_people(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_market_may_have_another_link_bumps_and_a_ladder_for_each_city() -> None:
+    words = ["--world", "market", "--link", "cliff", "--bumps", "0.5", "--elasticity-spread", "2"]
+    words += ["--ladders", "8,9,10;7,8,9.5", "--rounds", "20", "--seeds", "1", "--policy", "netpool"]
+    run = pricemesh("simulate", *words)
+    assert run.returncode == 0, run.stderr
+    assert "market world, 2 cities" in run.stdout
+
+
 def test_settings_reach_the_policies_that_have_them() -> None:
     specs = ["--policy", "netlinucb", "--policy", "netlinucb:split=block", "--policy", "disjoint"]
     run = pricemesh(
@@ -100,6 +108,13 @@ def test_settings_reach_the_policies_that_have_them() -> None:
         (["--set", "rho=2"], "rho must lie in"),
         (["--groups", "2,2"], "do not add up to 3 cities"),
         (["--world", "market", "--gap", "2"], "--gap: for the linear world only"),
+        (["--bumps", "1", "--link", "cliff"], "--link, --bumps: for the market world only"),
+        (["--world", "market", "--prices", "8,9"], "one price for each of 3 arms, not 8, 9"),
+        (["--world", "market", "--prices", "8,9,ten"], "a ladder is a comma list of prices"),
+        (["--world", "market", "--prices", "8,9,10", "--ladders", "8,9,10"], "not both"),
+        (["--world", "market", "--ladders", "8,9,10;7,8,9"], "one ladder for all 3 cities or one for each"),
+        (["--world", "market", "--bumps", "-1"], "bumps must be zero or a positive number"),
+        (["--world", "market", "--local", "1,2,2"], "all cities of the market have the same features"),
         (["--local", "two"], "--local takes a number"),
         (["--rounds", "0"], "at least one round"),
         (["--seed", "-1"], "no seed below zero"),

@@ -139,7 +139,7 @@ def test_impossible_worlds_are_refused(settings: dict[str, float]) -> None:
 @pytest.mark.parametrize("settings", [{"shared": 9}, {"local": 5}, {"arms": 1}, {"heterogeneity": -1}])
 def test_impossible_markets_are_refused(settings: dict[str, int]) -> None:
     with pytest.raises(InvalidParameter):
-        Market(**settings)
+        Market(**settings)  # type: ignore[arg-type]
 
 
 def test_context_mean_moves_every_feature() -> None:

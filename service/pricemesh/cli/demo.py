@@ -19,8 +19,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pricemesh.cli.simulate import WorldName, WorldOption
 from pricemesh.cli.terminal import check_writable, notes, results, run_quickly
+from pricemesh.cli.worlds import WorldName, WorldOption
 from pricemesh.errors import InvalidParameter
 
 if TYPE_CHECKING:

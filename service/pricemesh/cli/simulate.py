@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,26 @@ from rich.markup import escape
 from rich.table import Table
 
 from pricemesh.cli.terminal import check_writable, notes, output, progress_bar, results
-from pricemesh.errors import InvalidParameter
+from pricemesh.cli.worlds import (
+    Arms,
+    Bumps,
+    Cities,
+    ContextMean,
+    Correlation,
+    ElasticitySpread,
+    Gap,
+    Heterogeneity,
+    Ladders,
+    Link,
+    LocalFeatures,
+    Noise,
+    Outliers,
+    Prices,
+    SharedFeatures,
+    WorldName,
+    WorldOption,
+    make_world,
+)
 
 if TYPE_CHECKING:
     from pricemesh.lab.mesh import Conduct
@@ -22,12 +40,6 @@ if TYPE_CHECKING:
     from pricemesh.lab.worlds import World
 
 DEFAULT_POLICIES = ["disjoint", "shared", "netlinucb", "netsgducb", "netpool"]
-DEFAULT_CITIES = 12
-
-
-class WorldName(StrEnum):
-    linear = "linear"
-    market = "market"
 
 
 EXAMPLES = """
@@ -38,6 +50,10 @@ EXAMPLES = """
 `pricemesh simulate --policy disjoint --policy netpool --heterogeneity 1 --plot out.png`
 
 `pricemesh simulate --policy netlinucb --policy netlinucb:split=block --groups 3x4`
+
+`pricemesh simulate --world market --link cliff --bumps 0.5 --prices 7.5,8.5,9,10,12`
+
+`pricemesh simulate --world market --cities 2 --ladders '8,9,10;9,10,11'` — each city has its own prices
 
 `pricemesh simulate --world market --seeds 10 --json - | jq '.[].regret_per_round'`
 """
@@ -58,10 +74,6 @@ PolicyParameters = Annotated[
         help="A parameter for every policy that has it, or NAME.KEY=VALUE for one.",
     ),
 ]
-WorldOption = Annotated[WorldName, typer.Option(help="Where demand comes from.")]
-Cities = Annotated[
-    int | None, typer.Option(metavar="N", help="Cities. [default: 12, or what --groups adds up to]")
-]
 Groups = Annotated[
     str | None,
     typer.Option(
@@ -70,30 +82,9 @@ Groups = Annotated[
         "or sizes such as 5,4,3.",
     ),
 ]
-Arms = Annotated[int, typer.Option(metavar="K", help="Price levels.")]
-SharedFeatures = Annotated[int, typer.Option(metavar="C", help="Shared features.")]
-LocalFeatures = Annotated[
-    str, typer.Option(metavar="S", help="Local features; a comma list: one for each city.")
-]
-Noise = Annotated[float | None, typer.Option(metavar="SIGMA", help="Linear world: noise. [default: 0.5]")]
 Rounds = Annotated[int, typer.Option(metavar="T", help="Rounds.")]
 Seeds = Annotated[int, typer.Option(metavar="M", help="How many seeds.")]
 FirstSeed = Annotated[int, typer.Option(metavar="FIRST", help="The first seed.")]
-Heterogeneity = Annotated[float, typer.Option(metavar="H", help="Spread of the cities' shared parameters.")]
-ContextMean = Annotated[
-    float | None, typer.Option(metavar="X", help="Linear world: mean of every feature. [default: 0]")
-]
-Outliers = Annotated[
-    float | None,
-    typer.Option(metavar="P", help="Linear world: share of contexts 5 times as long. [default: 0]"),
-]
-Correlation = Annotated[
-    float | None,
-    typer.Option(metavar="R", help="Linear world: correlation of any two features. [default: 0]"),
-]
-Gap = Annotated[
-    float | None, typer.Option(metavar="G", help="Linear world: scale of arm differences. [default: 1]")
-]
 GossipEvery = Annotated[int, typer.Option(metavar="M", help="Rounds between exchanges of summaries.")]
 DelayRounds = Annotated[int, typer.Option(metavar="D", help="Rounds that feedback comes late.")]
 DriftAt = Annotated[
@@ -117,18 +108,23 @@ def simulate(
     world: WorldOption = WorldName.linear,
     cities: Cities = None,
     groups: Groups = None,
-    arms: Arms = 5,
-    shared: SharedFeatures = 8,
-    local: LocalFeatures = "2",
+    arms: Arms = None,
+    shared: SharedFeatures = None,
+    local: LocalFeatures = None,
     noise: Noise = None,
     rounds: Rounds = 1000,
     seeds: Seeds = 5,
     seed: FirstSeed = 0,
-    heterogeneity: Heterogeneity = 0.0,
+    heterogeneity: Heterogeneity = None,
     context_mean: ContextMean = None,
     outliers: Outliers = None,
     correlation: Correlation = None,
     gap: Gap = None,
+    link: Link = None,
+    bumps: Bumps = None,
+    elasticity_spread: ElasticitySpread = None,
+    prices: Prices = None,
+    ladders: Ladders = None,
     gossip_every: GossipEvery = 1,
     delay: DelayRounds = 0,
     drift_at: DriftAt = None,
@@ -145,10 +141,12 @@ def simulate(
     from pricemesh.lab.simulate import check_run, entries
 
     sizes = group_sizes(groups) if groups is not None else None
-    count = cities if cities is not None else (sum(sizes) if sizes else DEFAULT_CITIES)
-    linear = {"noise": noise, "context_mean": context_mean, "outliers": outliers}
-    linear |= {"correlation": correlation, "gap": gap}
-    place = _world(world, count, arms, shared, _local(local), heterogeneity, linear)
+    options = {"arms": arms, "shared": shared, "local": local, "heterogeneity": heterogeneity, "noise": noise}
+    options |= {"context_mean": context_mean, "outliers": outliers, "correlation": correlation, "gap": gap}
+    options |= {"link": link, "bumps": bumps, "elasticity_spread": elasticity_spread}
+    options |= {"prices": prices, "ladders": ladders}
+    count = cities if cities is not None else (sum(sizes) if sizes else None)
+    place = make_world(world, cities=count, **options)
     chosen_policies = entries(policy or DEFAULT_POLICIES, set_ or [])
     numbers = range(seed, seed + seeds)
     conduct = Conduct(groups=sizes, gossip_every=gossip_every, delay=delay, drift_at=drift_at)
@@ -158,7 +156,7 @@ def simulate(
         check_plot(plot)
     outcomes = _play(place, chosen_policies, numbers, rounds, conduct, csv)
     in_groups = f" in groups {groups}" if groups else ""
-    title = f"{world} world, {count} cities{in_groups}, {rounds} rounds, {_plural(seeds, 'seed')}"
+    title = f"{world} world, {place.cities} cities{in_groups}, {rounds} rounds, {_plural(seeds, 'seed')}"
     _show(outcomes, title, plot, csv, json_)
 
 
@@ -212,46 +210,8 @@ def _show(
             notes.print(f"wrote {escape(str(path))}", highlight=False)
 
 
-def _world(
-    name: WorldName,
-    cities: int,
-    arms: int,
-    shared: int,
-    local: int | tuple[int, ...],
-    heterogeneity: float,
-    linear: dict[str, float | None],
-) -> "World":
-    from pricemesh.lab.market import Market
-    from pricemesh.lab.worlds import Linear
-
-    options = {key: value for key, value in linear.items() if value is not None}
-    if name is WorldName.linear:
-        return Linear(
-            cities=cities,
-            arms=arms,
-            shared=shared,
-            local=local,
-            heterogeneity=heterogeneity,
-            **options,  # type: ignore[arg-type]
-        )
-    if options:
-        flags = ", ".join("--" + key.replace("_", "-") for key in options)
-        raise InvalidParameter(f"{flags}: for the linear world only; leave out, or use --world linear")
-    if not isinstance(local, int):
-        raise InvalidParameter("--local: one number, because all cities of the market have the same features")
-    return Market(cities=cities, arms=arms, shared=shared, local=local, heterogeneity=heterogeneity)
-
-
 def _plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _local(text: str) -> int | tuple[int, ...]:
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidParameter(f"--local takes a number or a comma list, not {text!r}") from None
-    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _print_table(records: list[dict[str, Any]], title: str, console: Console) -> None:

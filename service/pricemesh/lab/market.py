@@ -1,18 +1,22 @@
 """A market with named features, where the learners' linear assumption holds only roughly.
 
-A customer buys with logistic probability. The context moves the utility and the elasticity; a higher
-elasticity gives the price more weight. Reward = price paid / highest price.
+A customer buys with a chance that the link makes of the utility difference: pull - elasticity * dearness. The
+context moves pull and elasticity; dearness = 4 (price / 8 - 1). Reward = price paid / 12, on every ladder.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import erfc, pi, sqrt
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
-from pricemesh.core.arrays import Array, Ints, not_negative
+from pricemesh.core.arrays import Array, Ints, not_negative, one_of
 from pricemesh.errors import InvalidParameter
-from pricemesh.lab.worlds import BLOCK, Round, at_arm, check_size, generator
+from pricemesh.lab.worlds import BLOCK, Round, at_arm, check_size, generator, ladders
 
 # Name, effect on utility, effect on elasticity. The effects vary between seeds by a fifth.
 SHARED = (
@@ -27,15 +31,52 @@ SHARED = (
 )
 LOCAL = ("tourists", "strike", "construction", "school_holiday")
 MIN_PRICE, MAX_PRICE = 8.0, 12.0
+_MAX_EXPONENT = 700.0  # beyond it exp overflows
+_erfc = np.frompyfunc(erfc, 1, 1)
+
+
+def _logit(against: Array) -> Array:
+    chance: Array = 1.0 / (1.0 + np.exp(np.minimum(against, _MAX_EXPONENT)))
+    return chance
+
+
+def _probit(against: Array) -> Array:
+    """Phi(-b * against) = erfc(b * against / sqrt 2) / 2 with b = sqrt(2 pi) / 4: at zero its slope is that
+    of the logit, 1/4. Its tails are shorter."""
+    return 0.5 * np.asarray(_erfc(against * (sqrt(pi) / 4.0)), dtype=np.float64)
+
+
+def _cliff(against: Array) -> Array:
+    """0.05 + 0.9 logistic(6 (utility difference + 0.3)): a drop 5.4 times as steep as the logit's. Far
+    from it the price changes little; at any price 0.05 buy and 0.05 do not."""
+    return 0.05 + 0.9 * _logit(6.0 * (against - 0.3))
+
+
+# The chance of a sale, decreasing in `against` = -(utility difference).
+LINKS: dict[str, Callable[[Array], Array]] = {"logit": _logit, "probit": _probit, "cliff": _cliff}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Market:
+    """`link` is the shape of demand: logit, probit or cliff. `bumps` is the standard deviation of what each
+    single price adds to the utility difference, the same in all cities. `elasticity_spread` multiplies the
+    random parts of the effects on elasticity: between seeds, between cities (`heterogeneity`) and of local
+    features. `ladders` has the prices: one ladder for all cities or one for each; without them, `arms`
+    evenly spaced prices from 8 to 12.
+    """
+
+    sells: ClassVar[bool] = True
+    reward_unit: ClassVar[float] = MAX_PRICE
+
     cities: int = 12
     arms: int = 5
     shared: int = len(SHARED)
     local: int = 2
     heterogeneity: float = 0.0
+    link: str = "logit"
+    bumps: float = 0.0
+    elasticity_spread: float = 1.0
+    ladders: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
         check_size(self.cities, self.arms)
@@ -45,14 +86,32 @@ class Market:
                 f"not {self.shared} and {self.local}"
             )
         not_negative("heterogeneity", self.heterogeneity)
+        one_of("link", self.link, tuple(LINKS))
+        not_negative("bumps", self.bumps)
+        not_negative("elasticity_spread", self.elasticity_spread)
+        if self.ladders:
+            ladders(self.ladders, self.cities, self.arms)  # raises if they are not possible
 
     @property
     def widest_local(self) -> int:
         return self.local
 
+    @cached_property
+    def city_prices(self) -> Array:
+        """(N, K)"""
+        usual = np.linspace(MIN_PRICE, MAX_PRICE, self.arms)
+        return ladders(self.ladders or (tuple(usual.tolist()),), self.cities, self.arms)
+
+    @property
+    def price_range(self) -> tuple[float, float]:
+        return float(self.city_prices.min()), float(self.city_prices.max())
+
     @property
     def prices(self) -> tuple[float, ...]:
-        return tuple(float(p) for p in np.linspace(MIN_PRICE, MAX_PRICE, self.arms))
+        """The ladder of all cities. Raises InvalidParameter if they differ."""
+        if (self.city_prices != self.city_prices[0]).any():
+            raise InvalidParameter("the cities of this market have different prices: use city_prices")
+        return tuple(self.city_prices[0].tolist())
 
     @property
     def feature_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -66,18 +125,27 @@ class MarketInstance:
     def __init__(self, world: Market, seeds: Sequence[int]) -> None:
         self._world = world
         self._seeds = seeds
-        self._price = np.array(world.prices)
+        self._price = world.city_prices
+        self._share_buying = LINKS[world.link]
         truth = [self._truth(generator(seed, "truth")) for seed in seeds]
         self.effects = np.stack(truth)  # (S, N, 2, d): on utility, on elasticity
+        self.bumps = np.stack([self._bumps(generator(seed, "bumps")) for seed in seeds])  # (S, N, K)
 
     def _truth(self, rng: Generator) -> Array:
         world = self._world
         n, c, s = world.cities, world.shared, world.local
         usual = np.array([effects for _, *effects in SHARED[:c]]).T  # (2, c)
-        common = usual * (1.0 + 0.2 * rng.standard_normal(usual.shape))
-        own = world.heterogeneity * np.abs(usual) * rng.standard_normal((n, 2, c))
-        local = rng.standard_normal((n, 2, s))
+        spread = np.array([[1.0], [world.elasticity_spread]])
+        common = usual * (1.0 + 0.2 * rng.standard_normal(usual.shape) * spread)
+        own = world.heterogeneity * np.abs(usual) * rng.standard_normal((n, 2, c)) * spread
+        local = rng.standard_normal((n, 2, s)) * spread
         return np.concatenate([common + own, local], axis=-1)
+
+    def _bumps(self, rng: Generator) -> Array:
+        """(N, K). Cities with the same price have the same bump at it."""
+        levels, index = np.unique(self._price, return_inverse=True)
+        drawn = self._world.bumps * rng.standard_normal(levels.size)
+        return np.asarray(drawn[index.reshape(self._price.shape)])
 
     def rounds(self) -> Iterator[Round]:
         streams = [(generator(seed, "context"), generator(seed, "purchase")) for seed in self._seeds]
@@ -91,7 +159,7 @@ class MarketInstance:
             start += BLOCK
 
     def expected(self, x: Array) -> Array:
-        means: Array = self._share_buying(x) * self._price / MAX_PRICE
+        means: Array = self.chance(x) * self._price / MAX_PRICE
         return means
 
     def _contexts(self, rng: Generator, shape: tuple[int, int], start: int) -> Array:
@@ -109,15 +177,25 @@ class MarketInstance:
         local = uniform[..., len(SHARED) : len(SHARED) + s]
         return np.concatenate([x[..., :c], local], axis=-1)
 
-    def _share_buying(self, x: Array) -> Array:
+    def chance(self, x: Array) -> Array:
         """(S, N, K)"""
         pull = np.matvec(self.effects, x)  # (S, N, 2)
         elasticity = np.maximum(0.5, pull[..., 1:])
         dearness = 4.0 * (self._price / MIN_PRICE - 1.0)
-        buying: Array = 1.0 / (1.0 + np.exp(elasticity * dearness - pull[..., :1]))
-        return buying
+        return self._share_buying(elasticity * dearness - pull[..., :1] - self.bumps)
 
     def reward(self, now: Round, arm: Ints) -> Array:
-        """A round's customer has one threshold: a customer who pays a price would pay every lower one."""
-        paid = self._price[arm] / MAX_PRICE
-        return np.where(now.luck * paid < at_arm(now.expected, arm), paid, 0.0)
+        paid = self._paid(arm)
+        return np.where(self._buys(now, arm, paid), paid, 0.0)
+
+    def sold(self, now: Round, arm: Ints) -> Array:
+        return self._buys(now, arm, self._paid(arm)).astype(np.float64)
+
+    def _paid(self, arm: Ints) -> Array:
+        return self._price[np.arange(self._world.cities), arm] / MAX_PRICE
+
+    @staticmethod
+    def _buys(now: Round, arm: Ints, paid: Array) -> NDArray[np.bool_]:
+        """A round's customer has one threshold: without bumps, who pays a price would pay every lower one."""
+        buys: NDArray[np.bool_] = now.luck * paid < at_arm(now.expected, arm)
+        return buys

@@ -7,7 +7,7 @@ the policy, the other seeds or the number of rounds, so all policies meet the sa
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
@@ -40,7 +40,22 @@ class Instance(Protocol):
         """The rewards of the chosen arms (S, N)."""
 
 
+@runtime_checkable
+class SalesInstance(Instance, Protocol):
+    """An instance of a world where the reward is sold * price / reward_unit."""
+
+    def chance(self, x: Array) -> Array:
+        """The true chance of a sale at every arm (S, N, K) for the contexts x (S, N, d)."""
+
+    def sold(self, now: Round, arm: Ints) -> Array:
+        """1.0 where the chosen arms (S, N) sold, else 0.0."""
+
+
 class World(Protocol):
+    @property
+    def sells(self) -> bool:
+        """Whether a reward is the price of a sale or nothing. If so, the world is a `SalesWorld`."""
+
     @property
     def cities(self) -> int: ...
     @property
@@ -50,6 +65,25 @@ class World(Protocol):
     @property
     def widest_local(self) -> int: ...
     def instance(self, seeds: Sequence[int]) -> Instance: ...
+
+
+@runtime_checkable
+class SalesWorld(World, Protocol):
+    """A world where customers buy at a price or do not."""
+
+    @property
+    def city_prices(self) -> Array:
+        """(N, K): each city's ladder, ascending."""
+
+    @property
+    def price_range(self) -> tuple[float, float]:
+        """The range that all cities agree on; it covers all ladders."""
+
+    @property
+    def reward_unit(self) -> float:
+        """Reward = sold * price / reward_unit."""
+
+    def instance(self, seeds: Sequence[int]) -> SalesInstance: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +96,8 @@ class Linear:
     folded to have no negative entries. `local` and `context_mean` may differ between cities: then give a
     number for each.
     """
+
+    sells: ClassVar[bool] = False
 
     cities: int = 12
     arms: int = 5
@@ -191,3 +227,21 @@ def check_size(cities: int, arms: int) -> None:
         raise InvalidParameter(f"a world needs at least one city, not {cities}")
     if arms < 2:
         raise InvalidParameter(f"a world needs at least two arms to choose from, not {arms}")
+
+
+def ladders(prices: Sequence[Sequence[float]], cities: int, arms: int) -> Array:
+    """One ladder for all cities or one for each, as (N, K). Raises InvalidParameter unless every ladder has
+    `arms` ascending prices above zero."""
+    if len(prices) not in (1, cities):
+        raise InvalidParameter(f"give one ladder for all {cities} cities or one for each, not {len(prices)}")
+    for ladder in prices:
+        if len(ladder) != arms:
+            raise InvalidParameter(f"a ladder has one price for each of {arms} arms, not {_listed(ladder)}")
+        numbers = np.array(ladder, dtype=np.float64)
+        if not np.isfinite(numbers).all() or numbers[0] <= 0 or (np.diff(numbers) <= 0).any():
+            raise InvalidParameter(f"a ladder has ascending prices above zero, not {_listed(ladder)}")
+    return np.broadcast_to(np.array(prices, dtype=np.float64), (cities, arms))
+
+
+def _listed(ladder: Sequence[float]) -> str:
+    return ", ".join(f"{price:g}" for price in ladder) or "none"
