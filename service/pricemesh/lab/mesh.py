@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pricemesh.core.arrays import Array, Ints
+from pricemesh.core.ladder import Ladder
 from pricemesh.core.policies import Learner, Policy, Shape
 from pricemesh.core.policies.shared import SharedLearner
 from pricemesh.core.summary import Summary
 from pricemesh.core.ucb import Score, choose
 from pricemesh.errors import InvalidParameter
-from pricemesh.lab.worlds import Instance, Round, World, at_arm, play_out
+from pricemesh.lab.worlds import Instance, Round, SalesInstance, SalesWorld, World, at_arm, play_out
 
 Number = TypeVar("Number", np.float64, np.int64)
 
@@ -115,8 +116,19 @@ class Mesh:
         starts = np.cumsum((0, *sizes))
         members = [np.arange(starts[i], starts[i + 1]) for i, n in enumerate(sizes) if n == size]
         batch = (len(self.seeds), len(members), size)
-        shape = Shape(self.world.arms, self.world.shared, self.world.widest_local, batch)
-        return _Block(np.concatenate(members), self.policy.learner(shape), batch)
+        cities = np.concatenate(members)
+        ladder = self._ladder(cities.reshape(batch[1:]))
+        shape = Shape(self.world.arms, self.world.shared, self.world.widest_local, batch, ladder)
+        return _Block(cities, self.policy.learner(shape), batch)
+
+    def _ladder(self, cities: Ints) -> Ladder | None:
+        """What the arms of these cities cost, (groups, size, K), where the world sells."""
+        if not isinstance(self.world, SalesWorld):
+            return None
+        prices, (low, high) = self.world.city_prices, self.world.price_range
+        if (prices == prices[0]).all():
+            return Ladder(prices[0], low, high)
+        return Ladder(prices[cities], low, high, is_common=False)
 
     def play(self, rounds: int) -> Iterator[Step]:
         """Yields a step before it is learned, so that the caller sees the learners as they were when
@@ -133,7 +145,11 @@ class Mesh:
             regret = at_arm(now.expected, best) - at_arm(now.expected, arm)
             radius = at_arm(score.radius, arm)
             yield Step(index + 1, arm, best, reward, regret, radius, score, now, instance)
-            waiting.append(self._pend(now.context, arm, reward))
+            outcome = reward
+            if self.learns_sales:
+                assert isinstance(instance, SalesInstance)
+                outcome = instance.sold(now, arm)
+            waiting.append(self._pend(now.context, arm, outcome))
             if len(waiting) > self.conduct.delay:
                 self._learn(waiting.popleft())
 
@@ -146,6 +162,10 @@ class Mesh:
             estimate[:, block.cities] = score.estimate.reshape(len(self.seeds), -1, self.world.arms)
             radius[:, block.cities] = score.radius.reshape(len(self.seeds), -1, self.world.arms)
         return Score(estimate, radius)
+
+    @property
+    def learns_sales(self) -> bool:
+        return self.blocks[0].learner.learns_sales
 
     def _pend(self, context: Array, arm: Ints, outcome: Array) -> "_Decisions":
         """Count the decisions of a round until their feedback comes."""

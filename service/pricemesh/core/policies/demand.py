@@ -3,8 +3,8 @@
 The logit of the chance of a sale is z_k'theta (`demand.basis`); a decision earns margin_k times that chance.
 A sale is added to the sums G and h at the chance that its decision assumed (`demand.sales`), so that the sums
 depend on the city's rows alone. Cities exchange them for the common coefficients, with the local ones
-integrated out, and pool them as NetPool does: F = G + 1/v + L, theta = F^-1 (h + e). The radius uses V, which is
-F plus the weights of decisions without feedback.
+integrated out, and pool them as NetPool does: F = G + 1/v + L, theta = F^-1 (h + e). The radius uses V = F +
+w zz' of all decisions without feedback.
 Chosen is the largest margin_k sigma(eta_k + alpha_t sd_k), alpha_t = max(alpha, 1.5 / sqrt(1 + t / 10)).
 
 >>> import numpy as np
@@ -77,7 +77,7 @@ class DemandFold(NamedTuple):
 
     information: Array  # L (..., I, 1, n, n)
     response: Array  # e (..., I, 1, n)
-    variance: Array  # v (..., 1, p)
+    variance: Array  # v (..., 1, 1, p), the same for all receivers
     pool: Pool
     origins: tuple[str, ...] | None
     attribution: Attribution
@@ -92,7 +92,8 @@ class DemandLearner(Learner):
     def __init__(self, policy: Demand, shape: Shape) -> None:
         if shape.ladder is None:
             raise InvalidParameter(
-                'the policy demand learns from sales: write kind = "purchase" under [reward], or choose netpool'
+                "the policy demand learns from sales: "
+                'write kind = "purchase" under [reward], or choose netpool'
             )
         self.policy = policy
         self._ladder = shape.ladder
@@ -237,10 +238,10 @@ class DemandLearner(Learner):
             heterogeneity=policy.heterogeneity,
             robust=policy.trust == "robust",
         )
-        variance = basis.prior_variance
+        variance = basis.prior_variance[None, None]
         if result.city_information.shape[-4] > 1:
             total, response = result.city_information.sum(axis=-4), result.city_response.sum(axis=-3)
-            variance = fitted_variances(basis, total, response)
+            variance = fitted_variances(basis, total, response)[..., None, :, :]
         return DemandFold(
             result.information / outer(scale),
             result.response / scale,
@@ -252,12 +253,7 @@ class DemandLearner(Learner):
 
     def adopt(self, fold: DemandFold) -> None:
         refuse_infinite(fold.information, fold.response)
-        variance = (
-            fold.variance
-            if self.shape.is_one_city or fold.variance.ndim == 1
-            else fold.variance[..., None, :, :]
-        )
-        self._add_peers(self._per_city(fold.information), self._per_city(fold.response), variance)
+        self._add_peers(*map(self._per_city, (fold.information, fold.response, fold.variance)))
         self.heterogeneity = fold.pool.heterogeneity
         self.origins, self.attribution = fold.origins, fold.attribution
         self.weights = fold.pool.trust.swapaxes(-1, -2)
