@@ -50,7 +50,11 @@ def is_one_city(at: Index) -> bool:
 
 def outer(x: Array) -> Array:
     """x x' for x (..., d)."""
-    product: Array = x[..., None] * x[..., None, :]
+    product: Array
+    if x.ndim == 1:  # by BLAS, in half the time
+        product = x[:, None].dot(x[None, :])
+    else:
+        product = x[..., None] * x[..., None, :]
     return product
 
 
