@@ -110,10 +110,12 @@ class Decider:
                 return [fault.with_traceback(None)]  # its frames refer to everyone in the group
             return [one for quote in quotes for one in self._decide_together([quote], known, latest)]
         saves, start = [], 0
+        have_ids = names.count(UNNAMED) < len(names)  # any of them
         for quote in quotes:
-            ids = [id_ for id_, _ in quote.names if id_ is not None]
-            saves.append(SaveDecisions(rows[start : start + quote.size], frozenset(ids) if ids else NO_IDS))
-            start += quote.size
+            end = start + len(quote.names)
+            ids = frozenset([id_ for id_, _ in quote.names if id_ is not None]) if have_ids else NO_IDS
+            saves.append(SaveDecisions(rows[start:end], ids))
+            start = end
         return saves
 
     def _decide(
