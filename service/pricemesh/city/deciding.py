@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from pricemesh.city.controls import Controls
@@ -23,7 +23,7 @@ UNNAMED: Name = (None, None)
 NO_IDS: frozenset[str] = frozenset()
 
 
-class Quote(NamedTuple):
+class Quote(msgspec.Struct, frozen=True, gc=False):
     """Prices that a caller asks for, decided together."""
 
     names: Sequence[Name]
