@@ -11,7 +11,7 @@ from pricemesh.city.guardrails import Guardrails, LatestPrices
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.settings import Settings
 from pricemesh.core.arrays import Array
-from pricemesh.core.decision import Decision, DecisionCodec, Occasion
+from pricemesh.core.decision import Decision, DecisionCodec, Occasion, make_decision
 from pricemesh.core.ucb import Score, choose
 from pricemesh.errors import InvalidContext, PricemeshError
 from pricemesh.runtime import Runtime
@@ -134,7 +134,7 @@ class Decider:
         prices = map(self._prices.__getitem__, arms)
         ids, subjects = self._ids(names, now), [subject for _, subject in names]
         columns = zip(ids, subjects, arms, prices, rules, vectors, repeat(occasion), strict=False)
-        rows = list(map(Decision._make, columns))
+        rows = list(map(make_decision, columns))
         if known:
             rows = [known.get(row.id, row) for row in rows]
         return rows

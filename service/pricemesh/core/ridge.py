@@ -64,11 +64,10 @@ def terms(x: Array, reward: Array) -> Terms:
 
 def outer(x: Array) -> Array:
     """x x' for x (..., d)."""
-    product: Array
     if x.ndim == 1:  # by BLAS, in half the time
-        product = x[:, None].dot(x[None, :])
-    else:
-        product = x[..., None] * x[..., None, :]
+        one: Array = x[:, None].dot(x[None, :])
+        return one
+    product: Array = x[..., None] * x[..., None, :]
     return product
 
 
@@ -156,7 +155,7 @@ class Ridge(RidgeStatistics):
         self.learn_terms(at, x, terms(x, reward))
 
     def learn_terms(self, at: Index, x: Array, added: Terms) -> None:
-        """As `learn`, for a caller that has the terms; update the inverse and theta (Sherman and Morrison)."""
+        """As `learn`, for a caller that has the terms. The inverse follows by Sherman and Morrison."""
         self.add(at, added)
         if is_one_city(at):
             self._update_one_city(at, x)
