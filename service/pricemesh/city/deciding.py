@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from pricemesh.city.controls import Controls
@@ -11,7 +11,7 @@ from pricemesh.city.guardrails import Guardrails, LatestPrices
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.settings import Settings
 from pricemesh.core.arrays import Array
-from pricemesh.core.decision import Decision, DecisionCodec, Occasion
+from pricemesh.core.decision import Decision, DecisionCodec, Occasion, make_decision
 from pricemesh.core.ucb import Score, choose
 from pricemesh.errors import InvalidContext, PricemeshError
 from pricemesh.runtime import Runtime
@@ -23,7 +23,7 @@ UNNAMED: Name = (None, None)
 NO_IDS: frozenset[str] = frozenset()
 
 
-class Quote(NamedTuple):
+class Quote(msgspec.Struct, frozen=True, gc=False):
     """Prices that a caller asks for, decided together."""
 
     names: Sequence[Name]
@@ -110,10 +110,12 @@ class Decider:
                 return [fault.with_traceback(None)]  # its frames refer to everyone in the group
             return [one for quote in quotes for one in self._decide_together([quote], known, latest)]
         saves, start = [], 0
+        have_ids = names.count(UNNAMED) < len(names)  # any of them
         for quote in quotes:
-            ids = [id_ for id_, _ in quote.names if id_ is not None]
-            saves.append(SaveDecisions(rows[start : start + quote.size], frozenset(ids) if ids else NO_IDS))
-            start += quote.size
+            end = start + len(quote.names)
+            ids = frozenset([id_ for id_, _ in quote.names if id_ is not None]) if have_ids else NO_IDS
+            saves.append(SaveDecisions(rows[start:end], ids))
+            start = end
         return saves
 
     def _decide(
@@ -132,7 +134,7 @@ class Decider:
         prices = map(self._prices.__getitem__, arms)
         ids, subjects = self._ids(names, now), [subject for _, subject in names]
         columns = zip(ids, subjects, arms, prices, rules, vectors, repeat(occasion), strict=False)
-        rows = list(map(Decision._make, columns))
+        rows = list(map(make_decision, columns))
         if known:
             rows = [known.get(row.id, row) for row in rows]
         return rows

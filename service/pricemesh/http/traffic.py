@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from pricemesh.core.decision import Decision
 from pricemesh.errors import PricemeshError, UnreadableBody
 from pricemesh.http import schemas
 from pricemesh.http.answers import Answers, DecisionBodies, DecisionBody, feedback_fault, feedback_outcome
+from pricemesh.http.feedback_reader import FeedbackBody, read_feedback
 from pricemesh.http.price_reader import PriceReader, refuse_too_many
 from pricemesh.http.problems import parsed
 from pricemesh.store.commands import FeedbackResult
@@ -85,7 +85,7 @@ class Traffic:
                 schemas.FeedbackRequest,
                 schemas.FeedbackReceipt,
                 refusals,
-                partial(parsed, schemas.FeedbackRequest),
+                read_feedback,
                 self._learn,
                 self._learned,
                 pricing.gate,
@@ -109,13 +109,13 @@ class Traffic:
     def _decisions(self, _work: None, rows: Sequence[Decision]) -> DecisionBodies:
         return self._answers.decisions(rows)
 
-    def _learn(self, request: schemas.FeedbackRequest, ticket: Ticket) -> schemas.FeedbackRequest:
+    def _learn(self, request: FeedbackBody, ticket: Ticket) -> FeedbackBody:
         self._check_reward(request.reward, "reward")
         self._pricing.feedback(((request.decision_id, request.reward),), ticket)
         return request
 
     def _learned(
-        self, request: schemas.FeedbackRequest, results: Sequence[FeedbackResult]
+        self, request: FeedbackBody, results: Sequence[FeedbackResult]
     ) -> dict[str, Any] | PricemeshError:
         fault = feedback_fault(request.decision_id, results[0])
         if fault is not None:
