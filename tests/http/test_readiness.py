@@ -1,13 +1,14 @@
 """What monitors and callers see of a city whose database fails."""
 
 import errno
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from pricemesh.errors import StorageCause
 from pricemesh.runtime import Disk, Runtime
@@ -57,6 +58,35 @@ def test_readyz_and_metrics_say_that_commits_fail_and_why_and_that_they_succeed_
     disk.before = None
     until_ready(city)
     assert metric(city, "pricemesh_ready") == 1
+
+
+def damaged_pages() -> DatabaseError:
+    fault = sqlite3.DatabaseError("database disk image is malformed")
+    fault.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return DatabaseError("INSERT", {}, fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "disk-full"),
+        (damaged_pages(), "corrupt"),
+        (OSError(errno.EROFS, "Read-only file system"), "read-only"),
+        (OSError(errno.ENOENT, "No such file or directory"), "gone"),
+    ],
+    ids=["full", "corrupt", "read-only", "gone"],
+)
+def test_a_city_is_not_ready_where_the_next_commit_would_fail_as_the_last_did(
+    city: RunningCity, disk: FaultyDisk, fault: Exception, cause: str
+) -> None:
+    city.price()
+    disk.before = fault
+    assert city.http.post("/price", json=CONTEXT).status_code == 503
+    assert city.http.get("/readyz").status_code == 503
+    assert metric(city, "pricemesh_commit_failures_total", cause=cause) >= 1
+    disk.before = None
+    city.price()
+    assert city.http.get("/readyz").status_code == 200
 
 
 def test_a_503_says_whether_the_commit_may_have_happened(city: RunningCity, disk: FaultyDisk) -> None:
