@@ -1,7 +1,8 @@
 """What a city does with more than it can: `make bench-overload`. The city on one core, callers on the other.
 
-First, batches of prices at three times the rate it can commit, for a minute. Second, thousands of connections
-that send nothing, or a byte a second, and honest callers beside them.
+First, batches of prices at three times the rate it can commit, for a minute. Second, the same with single
+prices: there the loader may be the limit, so the table says what it offered and how much of its core it used.
+Third, thousands of connections that send nothing, or a byte a second, and honest callers beside them.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,17 +41,17 @@ WARM_UP_SECONDS, CAPACITY_SECONDS, CAPACITY_RUNS = 3, 5, 4
 MAX_WAIT_SECONDS = 1.0  # the default of limits.max_wait_seconds
 IDLE_CALLERS, SLOW_CALLERS, HONEST_CALLERS = 2000, 400, 8
 SLOW_SECONDS = 20
-HEAD = b"POST /price HTTP/1.1\r\nhost: city\r\ncontent-length: %d\r\n\r\n"
+HEAD = b"POST /price HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
 
 
-def apply(server: Server, batches_per_second: float, seconds: float) -> dict[str, Any]:
-    """Run the loader on its core. Returns what it printed."""
-    words = [str(server.port), str(batches_per_second), str(seconds), str(ROWS)]
+def apply(server: Server, calls_per_second: float, seconds: float, rows: int) -> dict[str, Any]:
+    """Run the loader on its core. Returns what it printed, and the CPU time of the city."""
+    words = [str(server.port), str(calls_per_second), str(seconds), str(rows)]
     command = on_core([sys.executable, "-m", "benchmarks.open_loop", *words], cores().load)
     before = server.cpu_seconds()
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     report: dict[str, Any] = json.loads(run.stdout)
-    return report | {"cpu_seconds": server.cpu_seconds() - before}
+    return report | {"city_cpu_seconds": server.cpu_seconds() - before}
 
 
 class Memory:
@@ -83,13 +86,15 @@ def first_normal_second(http: httpx.Client, rng: random.Random) -> float:
     return streak_began - start
 
 
-def overload(server: Server, table: Table) -> None:
+def overload(server: Server, table: Table, rows: int) -> None:
+    """`rows` of each batch; 0 for single prices."""
     rng = random.Random(1)
-    apply(server, 0, WARM_UP_SECONDS)
-    runs = [apply(server, 0, CAPACITY_SECONDS) for _ in range(CAPACITY_RUNS)]
+    call = "batch" if rows else "price"
+    apply(server, 0, WARM_UP_SECONDS, rows)
+    runs = [apply(server, 0, CAPACITY_SECONDS, rows) for _ in range(CAPACITY_RUNS)]
     capacity = median(run["answers"]["200"] for run in runs) / CAPACITY_SECONDS
-    share = median(run["cpu_seconds"] for run in runs) / CAPACITY_SECONDS
-    batch_cpu_seconds = median(run["cpu_seconds"] / run["answers"]["200"] for run in runs)
+    share = median(run["city_cpu_seconds"] for run in runs) / CAPACITY_SECONDS
+    call_cpu_seconds = median(run["city_cpu_seconds"] / run["answers"]["200"] for run in runs)
     memory = Memory(server)
     normal_seconds: list[float] = []
 
@@ -99,21 +104,22 @@ def overload(server: Server, table: Table) -> None:
 
     watcher = threading.Thread(target=look_afterwards)
     watcher.start()
-    report = apply(server, FACTOR * capacity, SECONDS)
+    report = apply(server, FACTOR * capacity, SECONDS, rows)
     watcher.join()
-    served = report["answers"].get("200", 0) / SECONDS
+    answers = report["answers"]
+    served = answers.get("200", 0) / SECONDS
     # On a machine that others use, the share of the core differs from run to run; its CPU time does not.
-    useful = report["answers"].get("200", 0) * batch_cpu_seconds / report["cpu_seconds"]
-    refused = report["answers"].get("503", 0)
-    cost = (1 / useful - 1) * report["answers"].get("200", 0) / max(1, refused)
-    offered = sum(report["answers"].values()) / SECONDS
+    useful = answers.get("200", 0) * call_cpu_seconds / report["city_cpu_seconds"]
+    refused = answers.get("503", 0)
+    cost = (1 / useful - 1) * answers.get("200", 0) / max(1, refused)
+    offered = sum(answers.values()) / SECONDS
     growth = memory.growth() / 1e6
     for what, figure, target in (
-        (f"capacity, closed loop, median of {CAPACITY_RUNS}", f"{ROWS * capacity:,.0f} rows/s", ""),
+        (f"capacity, closed loop, median of {CAPACITY_RUNS}", f"{max(1, rows) * capacity:,.0f} rows/s", ""),
         ("offered", f"{offered / capacity:.2f} × capacity", f"{FACTOR:g}"),
         ("served", f"{served / capacity:.2f} × capacity", "≥ 0.8"),
         ("served for the CPU time it took", f"{useful:.2f} × capacity", "≥ 0.8"),
-        ("a refusal's CPU time", f"{cost:.1%} of a served batch's", ""),
+        ("a refusal's CPU time", f"{cost:.1%} of a served {call}'s", ""),
         (f"served of exactly {FACTOR:g} times, by that", f"{(1 - FACTOR * cost) / (1 - cost):.2f}", "≥ 0.8"),
         ("p50 of what is served", f"{report['p50_seconds']:.3f} s", ""),
         ("p99 of what is served", f"{report['p99_seconds']:.3f} s", f"≤ {2 * MAX_WAIT_SECONDS:g} s"),
@@ -122,11 +128,12 @@ def overload(server: Server, table: Table) -> None:
         ("normal again after", f"{normal_seconds[0]:.2f} s", "≤ 2 s"),
         (
             "CPU of the city: alone, overloaded",
-            f"{share:.2f}, {report['cpu_seconds'] / SECONDS:.2f} cores",
+            f"{share:.2f}, {report['city_cpu_seconds'] / SECONDS:.2f} cores",
             "",
         ),
-        ("answers", ", ".join(f"{name}: {n:,}" for name, n in sorted(report["answers"].items())), ""),
+        ("answers", ", ".join(f"{name}: {n:,}" for name, n in sorted(answers.items())), ""),
         ("longest lag of the loader", f"{report['max_lag_seconds']:.3f} s", ""),
+        ("CPU of the loader", f"{report['cpu_seconds'] / SECONDS:.2f} cores", "< 1"),
     ):
         table.add_row(what, figure, target)
 
@@ -198,28 +205,40 @@ async def slow_callers(port: int, table: Table) -> None:
         writer.close()
 
 
-def main() -> None:
-    tables: list[Table] = []
-    with tempfile.TemporaryDirectory(prefix="pricemesh-bench-") as name:
-        folder = Path(name)
-        for title in (
-            f"{FACTOR:g} times its capacity for {SECONDS} s, batches of {ROWS} prices",
-            f"{IDLE_CALLERS:,} silent and {SLOW_CALLERS} slow connections",
-        ):
+def slow(server: Server, table: Table) -> None:
+    if (core := cores().load) is not None:
+        os.sched_setaffinity(0, {core})
+    asyncio.run(slow_callers(server.port, table))
+
+
+PARTS: dict[str, tuple[str, Callable[[Server, Table], None]]] = {
+    "batches": (
+        f"{FACTOR:g} times its capacity for {SECONDS} s, batches of {ROWS} prices",
+        partial(overload, rows=ROWS),
+    ),
+    "single": (
+        f"{FACTOR:g} times its capacity for {SECONDS} s, single prices",
+        partial(overload, rows=0),
+    ),
+    "slow": (f"{IDLE_CALLERS:,} silent and {SLOW_CALLERS} slow connections", slow),
+}
+
+
+def main(names: Sequence[str]) -> None:
+    """All parts, or those that are named."""
+    with tempfile.TemporaryDirectory(prefix="pricemesh-bench-") as folder_name:
+        folder = Path(folder_name)
+        for name, (title, measure) in PARTS.items():
+            if names and name not in names:
+                continue
             table = Table(title=title, title_justify="left")
             for head in ("what", "measured", "wanted"):
                 table.add_column(head)
-            url = f"sqlite:///{folder}/{len(tables)}.db"
+            url = f"sqlite:///{folder}/{name}.db"
             with serve(city_command(), folder, city_environment(url)) as server:
-                if tables:
-                    if (core := cores().load) is not None:
-                        os.sched_setaffinity(0, {core})
-                    asyncio.run(slow_callers(server.port, table))
-                else:
-                    overload(server, table)
-            tables.append(table)
+                measure(server, table)
             Console(width=110).print(table)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
