@@ -12,7 +12,7 @@ import random
 import sys
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import httptools
 import uvloop
@@ -37,8 +37,7 @@ class Caller(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
 
     def send(self, due: float) -> None:
         assert self._transport is not None

@@ -1,10 +1,10 @@
 """The loader of `make bench-overload`: a city serves its calls, and it counts each of them once."""
 
-import asyncio
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from benchmarks.open_loop import OpenLoop
 from pricemesh.city.configuration import load_settings
@@ -24,7 +24,7 @@ def answers_of(folder: Path, rows: int, **more: str) -> Counter[str]:
         await load.close()
 
     try:
-        asyncio.run(run())
+        uvloop.run(run())
     finally:
         city.stop()
     return load.answers
