@@ -21,7 +21,8 @@ from pricemesh.lab.bench.load import random_context
 from pricemesh.lab.latency import Latencies
 
 CLOSED_LOOP_CONNECTIONS = 64
-MAX_CONNECTIONS = 6000  # more than a city takes by default
+MAX_CONNECTIONS = 4000  # fewer than a city takes by default; beyond them callers have no connection free
+MAX_IDLE_SECONDS = 4.0  # a city closes a connection that was idle for longer; a call on it would be cut off
 MAX_CALLS_AT_ONCE = 64  # before answers are read again
 MAX_LAG_SECONDS = 0.1
 MAX_LAST_SECONDS = 5.0  # for the last answers
@@ -34,6 +35,7 @@ class Caller(asyncio.Protocol):
         self._load = load
         self._parser = httptools.HttpResponseParser(self)
         self._due: float | None = None
+        self.idle_since = 0.0
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -109,7 +111,18 @@ class OpenLoop:
         if self._closed_loop and now < self.end:
             caller.send(now)
         else:
+            caller.idle_since = now
             self._idle.append(caller)
+
+    def _take_idle(self) -> Caller | None:
+        """The one that was used last."""
+        oldest = time.perf_counter() - MAX_IDLE_SECONDS
+        while self._idle:
+            caller = self._idle.pop()
+            if caller.idle_since > oldest:
+                return caller
+            caller.close()
+        return None
 
     def lose(self, caller: Caller, _fault: Exception | None) -> None:
         self._open -= 1
@@ -150,8 +163,8 @@ class OpenLoop:
                 if late > MAX_LAG_SECONDS:
                     due += late
                 await asyncio.sleep(0)
-            if self._idle:
-                self._idle.pop().send(due)
+            if (caller := self._take_idle()) is not None:
+                caller.send(due)
             elif self._open < MAX_CONNECTIONS:
                 task = asyncio.ensure_future(self._connect_and_send(due))
                 connecting.add(task)
