@@ -173,6 +173,20 @@ def test_invented_callers_push_out_each_other_and_no_city_of_the_mesh(tmp_path: 
     asyncio.run(story())
 
 
+def test_a_city_of_the_mesh_is_marked_and_stays_so_whatever_strangers_send(tmp_path: Path) -> None:
+    async def story() -> None:
+        gossip = {"most_cities": 4, "rate_per_second": 1000, "peers": []}
+        async with memory_mesh(tmp_path, ["faro"], gossip=gossip) as (faro,):
+            await faro.teach(4)
+            await send(faro, "porto", letters=(faro.letter_of("porto", 4).wire,))
+            strangers = [f"stranger{i}" for i in range(60)]
+            for name in (*strangers[:30], "porto", *strangers[30:]):
+                await send(faro, name, letters=(b"junk",))
+            assert faro.status("porto") == "quarantined"
+
+    asyncio.run(story())
+
+
 def test_a_book_full_of_real_cities_keeps_no_stranger() -> None:
     book = AddressBook("", 8, 2, is_known=lambda name: name.startswith("real"))
     for name in ("real1", "real2", "stranger", "real3"):
