@@ -13,13 +13,7 @@ from pricemesh.gossip.peers import TICKS_UNTIL_SENT_AGAIN, AddressBook
 from pricemesh.gossip.quarantine import CLEAN_EXCHANGES
 from pricemesh.gossip.signing import HEADER, Keyring
 from tests.gossip.letters import letter
-from tests.gossip.memory_network import (
-    SECRETS,
-    FakeClock,
-    MemoryCity,
-    MemoryNetwork,
-    memory_mesh,
-)
+from tests.gossip.memory_network import SECRETS, FakeClock, MemoryCity, MemoryNetwork, memory_mesh
 from tests.running import settings_for
 
 NAMES = ("faro", "lisbon", "porto")
