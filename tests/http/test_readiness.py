@@ -127,6 +127,25 @@ def test_a_city_that_shuts_down_is_not_ready(city: RunningCity) -> None:
     city.pricing.draining = False
 
 
+def test_the_loss_of_the_database_and_its_return_are_one_warning_each_with_the_cause(
+    city: RunningCity, disk: FaultyDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        caplog.clear()
+        disk.before = OSError(errno.ENOSPC, "No space left on device")
+        for _ in range(5):
+            assert city.http.post("/price", json=CONTEXT).status_code == 503
+        disk.before = None
+        city.price()
+        records = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+        loss, recovery = ((record.levelname, record.getMessage(), vars(record)) for record in records)
+        assert (loss[0], recovery[0]) == ("WARNING", "WARNING")
+        assert "is lost" in loss[1]
+        assert loss[2]["cause"] == "disk-full"
+        assert "No space left on device" in loss[2]["fault"]
+        assert "is back" in recovery[1]
+
+
 class LastingSoManyCommits(Disk):
     """Full after some more commits."""
 
