@@ -26,7 +26,7 @@ from pricemesh.core.attribution import Attribution
 from pricemesh.core.policies.learner import (
     Decided,
     Learner,
-    RidgeParameters,
+    RandomisedRidgeParameters,
     Shape,
     eigenvalues,
     max_abs,
@@ -41,7 +41,7 @@ from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetPool(RidgeParameters):
+class NetPool(RandomisedRidgeParameters):
     """The parameters of NetPool."""
 
     name: ClassVar[str] = "netpool"
@@ -82,6 +82,7 @@ class NetPoolLearner(Learner):
     def __init__(self, policy: NetPool, shape: Shape) -> None:
         super().__init__(shape)
         self.policy = policy
+        self.deviation_per_radius = policy.deviation_per_radius(policy.alpha)
         self.own = RidgeStatistics.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         self.pooled = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         self.heterogeneity = np.zeros((*shape.batch[:-1], shape.arms))
