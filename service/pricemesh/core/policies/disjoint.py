@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pricemesh.core.arrays import Array
-from pricemesh.core.policies.learner import Decided, Learner, RandomisedRidgeParameters, Shape
+from pricemesh.core.policies.learner import Decided, ExplorationParameters, Learner, RidgeParameters, Shape
 from pricemesh.core.ridge import Index, Ridge
 from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class Disjoint(RandomisedRidgeParameters):
+class Disjoint(RidgeParameters):
     """The parameters of Disjoint LinUCB."""
 
     name: ClassVar[str] = "disjoint"
@@ -35,7 +35,7 @@ class DisjointLearner(Learner):
     def __init__(self, policy: Disjoint, shape: Shape) -> None:
         super().__init__(shape)
         self.policy = policy
-        self.deviation_per_radius = policy.deviation_per_radius(policy.alpha)
+        self.deviation_per_radius = policy.deviation_per_radius
         self.own = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
 
     def state(self) -> dict[str, Array]:

@@ -296,24 +296,16 @@ class RidgeParameters:
 @dataclass(frozen=True, kw_only=True)
 class ExplorationParameters:
     """How an arm is chosen: `ucb` takes the highest upper bound; `thompson` draws each arm with the
-    probability that it is the best, where a standard error counts `thompson_scale` times."""
+    probability that it is the best, if an estimate's standard deviation is `thompson_scale` of its radius."""
 
     exploration: Literal["ucb", "thompson"] = "ucb"
-    thompson_scale: float = 0.15
+    thompson_scale: float = 0.2
 
     def __post_init__(self) -> None:
         one_of("exploration", self.exploration, ("ucb", "thompson"))
         positive("thompson_scale", self.thompson_scale)
 
-    def deviation_per_radius(self, alpha: float) -> float | None:
-        """With radius = alpha standard errors."""
-        return None if self.exploration == "ucb" else self.thompson_scale / alpha
-
-
-@dataclass(frozen=True, kw_only=True)
-class RandomisedRidgeParameters(ExplorationParameters, RidgeParameters):
-    """The parameters of the ridge policies that may draw their arms."""
-
-    def __post_init__(self) -> None:
-        RidgeParameters.__post_init__(self)
-        ExplorationParameters.__post_init__(self)
+    @property
+    def deviation_per_radius(self) -> float | None:
+        """None: arms are not drawn."""
+        return None if self.exploration == "ucb" else self.thompson_scale

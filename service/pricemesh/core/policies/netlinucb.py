@@ -25,7 +25,8 @@ import numpy as np
 from pricemesh.core.arrays import Array, one_of
 from pricemesh.core.policies.learner import (
     Decided,
-    RandomisedRidgeParameters,
+    ExplorationParameters,
+    RidgeParameters,
     Shape,
     eigenvalues,
     max_abs,
@@ -39,14 +40,14 @@ from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetLinUcb(RandomisedRidgeParameters, WeightedParameters):
+class NetLinUcb(RidgeParameters, WeightedParameters):
     """The parameters of NetLinUCB."""
 
     name: ClassVar[str] = "netlinucb"
     split: Literal["marginal", "block"] = "marginal"
 
     def __post_init__(self) -> None:
-        RandomisedRidgeParameters.__post_init__(self)
+        RidgeParameters.__post_init__(self)
         WeightedParameters.__post_init__(self)
         one_of("split", self.split, ("marginal", "block"))
 
@@ -67,7 +68,7 @@ class NetLinUcbLearner(WeightedLearner):
     def __init__(self, policy: NetLinUcb, shape: Shape) -> None:
         super().__init__(policy, shape, (shape.shared, shape.shared))
         self.policy = policy
-        self.deviation_per_radius = policy.deviation_per_radius(policy.alpha)
+        self.deviation_per_radius = policy.deviation_per_radius
         dims = (shape.dim,) if policy.split == "marginal" else (shape.shared, shape.local)
         # One regression on all features, or one on the shared and one on the local features.
         self.own = [Ridge.fresh(shape.batch, shape.arms, dim, policy.ridge) for dim in dims]

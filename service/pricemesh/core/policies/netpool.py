@@ -25,8 +25,9 @@ from pricemesh.core.arrays import Array, not_negative, one_of
 from pricemesh.core.attribution import Attribution
 from pricemesh.core.policies.learner import (
     Decided,
+    ExplorationParameters,
     Learner,
-    RandomisedRidgeParameters,
+    RidgeParameters,
     Shape,
     eigenvalues,
     max_abs,
@@ -41,7 +42,7 @@ from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetPool(RandomisedRidgeParameters):
+class NetPool(RidgeParameters):
     """The parameters of NetPool."""
 
     name: ClassVar[str] = "netpool"
@@ -82,7 +83,7 @@ class NetPoolLearner(Learner):
     def __init__(self, policy: NetPool, shape: Shape) -> None:
         super().__init__(shape)
         self.policy = policy
-        self.deviation_per_radius = policy.deviation_per_radius(policy.alpha)
+        self.deviation_per_radius = policy.deviation_per_radius
         self.own = RidgeStatistics.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         self.pooled = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         self.heterogeneity = np.zeros((*shape.batch[:-1], shape.arms))
