@@ -77,10 +77,11 @@ class FeaturesSettings(Section):
 
 
 class PolicySettings(BaseModel):
-    """A policy's name; every other key is one of its parameters."""
+    """A policy's name, and the seed of a randomised choice; every other key is one of its parameters."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
     name: str = Field(default="netpool", max_length=100)
+    seed: int = Field(default=0, ge=0, lt=2**63)  # of the draws with exploration = "thompson"; no secret
 
     @model_validator(mode="after")
     def _known(self) -> "PolicySettings":

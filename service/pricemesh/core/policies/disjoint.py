@@ -35,6 +35,7 @@ class DisjointLearner(Learner):
     def __init__(self, policy: Disjoint, shape: Shape) -> None:
         super().__init__(shape)
         self.policy = policy
+        self.deviation_per_radius = policy.deviation_per_radius
         self.own = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
 
     def state(self) -> dict[str, Array]:
