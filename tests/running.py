@@ -29,6 +29,7 @@ CONFIG: dict[str, Any] = {
         "shared": ["demand", {"name": "rain", "min": 0, "max": 1}, "event"],
         "local": ["tourists", "strike"],
     },
+    "reward": {"kind": "value", "largest": 1e12},
 }
 CONTEXT = {
     "shared": {"demand": 0.5, "rain": 0.25, "event": 1.0},
@@ -70,6 +71,10 @@ class RunningCity:
 
     def feedback(self, decision_id: str, reward: float) -> httpx.Response:
         return self.http.post("/feedback", json={"decision_id": decision_id, "reward": reward})
+
+    def sale(self, decision_id: str, sold: float) -> httpx.Response:
+        """Feedback of a city of purchases."""
+        return self.http.post("/feedback", json={"decision_id": decision_id, "sold": sold})
 
     def state(self) -> dict[str, Any]:
         """Without `gossip`, which counts ticks, and `clock`, which waits after a start."""

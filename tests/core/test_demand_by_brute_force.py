@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pricemesh.core.ladder import Ladder
-from pricemesh.core.policies import Shape, make_policy
-from pricemesh.core.policies.demand import DemandLearner
+from pricemesh.core.policies import Shape
+from pricemesh.core.policies.demand import Demand, DemandLearner
 from pricemesh.core.summary import Summary
 
 ARMS, SHARED, LOCALS = 4, 3, (2, 0, 1)
@@ -87,12 +87,10 @@ class Mesh:
 
     def __init__(self, seed: int, rounds: int, **parameters: Any) -> None:
         rng = np.random.default_rng(seed)
-        policy = make_policy("demand", **parameters)
+        policy = Demand(**parameters)
         ladder = Ladder(PRICES, 5.0, 9.0, cost=1.0, max_units=2)
-        self.learners: list[DemandLearner] = [
-            policy.learner(Shape(ARMS, SHARED, s, ladder=ladder))
-            for s in LOCALS  # type: ignore[misc]
-        ]
+        shapes = [Shape(ARMS, SHARED, s, ladder=ladder) for s in LOCALS]
+        self.learners = [DemandLearner(policy, shape) for shape in shapes]
         self.rows: list[list[Row]] = [[] for _ in CITIES]
         self.waiting: list[list[Row]] = [[] for _ in CITIES]
         self.published: list[list[Row]] = [[] for _ in CITIES]

@@ -17,7 +17,7 @@ CITY_POLICIES = [name for name in POLICIES if name != "shared"]
 
 def priced(arms: int, shared: int, local: int, batch: tuple[int, ...] = ()) -> Shape:
     """A shape for all policies: the arms cost 1, 2, 3 …"""
-    prices = 1.0 + np.arange(arms)
+    prices = np.linspace(1.0, arms, arms)
     return Shape(arms, shared, local, batch, Ladder(prices, low=1.0, high=float(arms)))
 
 

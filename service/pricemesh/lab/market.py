@@ -46,8 +46,8 @@ def _probit(against: Array) -> Array:
 
 
 def _cliff(against: Array) -> Array:
-    """2^-exp(-utility difference): hardly anyone buys beyond a price that is a little too high, while below
-    it the chance rises slowly (a complementary log-log link)."""
+    """2^-exp(-utility difference): hardly anyone buys at a price that is a little too high, while below it
+    the chance rises slowly (a complementary log-log link)."""
     chance: Array = np.exp2(-np.exp(np.minimum(against, _MAX_EXPONENT)))
     return chance
 

@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pricemesh.core.arrays import Array, Ints
+from pricemesh.core.choice import Randomness, decide
 from pricemesh.core.ladder import Ladder
 from pricemesh.core.policies import Learner, Policy, Shape
 from pricemesh.core.policies.shared import SharedLearner
 from pricemesh.core.summary import Summary
-from pricemesh.core.ucb import Score, choose
+from pricemesh.core.thompson import city_seed, uniform_of
+from pricemesh.core.ucb import Score
 from pricemesh.errors import InvalidParameter
 from pricemesh.lab.worlds import Instance, Round, SalesInstance, SalesWorld, World, at_arm, play_out
 
@@ -34,6 +36,7 @@ class Step(NamedTuple):
     reward: Array
     regret: Array  # expected reward of the best arm minus that of the arm chosen
     radius: Array  # of the arm chosen
+    propensity: Array  # its probability of being chosen
     score: Score  # of all arms, (S, N, K)
     now: Round
     instance: Instance
@@ -48,6 +51,7 @@ class Row(NamedTuple):
     reward: float
     regret: float
     radius: float
+    propensity: float
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class Mesh:
         sizes = conduct.sizes(world)
         self.world, self.policy, self.seeds = world, policy, tuple(seeds)
         self.conduct = conduct
+        self._city_seeds = [[city_seed(f"city{i}", seed) for i in range(world.cities)] for seed in self.seeds]
         self.blocks = [self._block(size, sizes) for size in sorted(set(sizes))]
 
     def _block(self, size: int, sizes: tuple[int, ...]) -> _Block:
@@ -139,12 +144,12 @@ class Mesh:
             if index % self.conduct.gossip_every == 0:
                 self.gossip()
             score = self.score(now.context)
-            arm = choose(score)
+            arm, propensity = decide(score, self._randomness(score, index + 1))
             reward = instance.reward(now, arm)
             best = now.expected.argmax(axis=-1)
             regret = at_arm(now.expected, best) - at_arm(now.expected, arm)
             radius = at_arm(score.radius, arm)
-            yield Step(index + 1, arm, best, reward, regret, radius, score, now, instance)
+            yield Step(index + 1, arm, best, reward, regret, radius, propensity, score, now, instance)
             outcome = reward
             if self.learns_sales:
                 assert isinstance(instance, SalesInstance)
@@ -162,6 +167,19 @@ class Mesh:
             estimate[:, block.cities] = score.estimate.reshape(len(self.seeds), -1, self.world.arms)
             radius[:, block.cities] = score.radius.reshape(len(self.seeds), -1, self.world.arms)
         return Score(estimate, radius)
+
+    def _randomness(self, score: Score, round_: int) -> Randomness | None:
+        """What randomises the choices of a round: a service whose city is named `city0`, whose seed is this
+        one and whose decision is named `round1` makes the same draw."""
+        deviation = np.empty_like(score.radius)
+        for block in self.blocks:
+            of_block = block.learner.deviation(Score(*(self._of(block, values) for values in score)))
+            if of_block is None:
+                return None
+            deviation[:, block.cities] = of_block.reshape(len(self.seeds), -1, self.world.arms)
+        id_ = f"round{round_}"
+        draws = [[uniform_of(seed, id_) for seed in of_cities] for of_cities in self._city_seeds]
+        return Randomness(deviation, np.array(draws))
 
     @property
     def learns_sales(self) -> bool:
@@ -214,9 +232,9 @@ class Mesh:
 def rows(step: Step, seeds: Sequence[int]) -> Iterator[Row]:
     """A step as flat rows, one for each seed and city."""
     for s, seed in enumerate(seeds):
-        columns = (a[s].tolist() for a in step[1:6])
-        for city, (arm, best, reward, regret, radius) in enumerate(zip(*columns, strict=True)):
-            yield Row(seed, step.round, city, arm, best, reward, regret, radius)
+        columns = (a[s].tolist() for a in step[1:7])
+        for city, values in enumerate(zip(*columns, strict=True)):
+            yield Row(seed, step.round, city, *values)
 
 
 def group_sizes(label: str) -> tuple[int, ...]:

@@ -14,16 +14,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pricemesh.core.arrays import Array
-from pricemesh.core.policies.learner import Decided, Learner, RidgeParameters, Shape
+from pricemesh.core.policies.learner import Decided, ExplorationParameters, Learner, RidgeParameters, Shape
 from pricemesh.core.ridge import Index, Ridge
 from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class Disjoint(RidgeParameters):
+class Disjoint(RidgeParameters, ExplorationParameters):
     """The parameters of Disjoint LinUCB."""
 
     name: ClassVar[str] = "disjoint"
+
+    def __post_init__(self) -> None:
+        RidgeParameters.__post_init__(self)
+        ExplorationParameters.__post_init__(self)
 
     def learner(self, shape: Shape) -> "DisjointLearner":
         return DisjointLearner(self, shape)
@@ -35,6 +39,7 @@ class DisjointLearner(Learner):
     def __init__(self, policy: Disjoint, shape: Shape) -> None:
         super().__init__(shape)
         self.policy = policy
+        self.deviation_per_radius = policy.deviation_per_radius
         self.own = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
 
     def state(self) -> dict[str, Array]:

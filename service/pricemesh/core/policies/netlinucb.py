@@ -25,6 +25,7 @@ import numpy as np
 from pricemesh.core.arrays import Array, one_of
 from pricemesh.core.policies.learner import (
     Decided,
+    ExplorationParameters,
     RidgeParameters,
     Shape,
     eigenvalues,
@@ -39,7 +40,7 @@ from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetLinUcb(RidgeParameters, WeightedParameters):
+class NetLinUcb(RidgeParameters, ExplorationParameters, WeightedParameters):
     """The parameters of NetLinUCB."""
 
     name: ClassVar[str] = "netlinucb"
@@ -47,6 +48,7 @@ class NetLinUcb(RidgeParameters, WeightedParameters):
 
     def __post_init__(self) -> None:
         RidgeParameters.__post_init__(self)
+        ExplorationParameters.__post_init__(self)
         WeightedParameters.__post_init__(self)
         one_of("split", self.split, ("marginal", "block"))
 
@@ -67,6 +69,7 @@ class NetLinUcbLearner(WeightedLearner):
     def __init__(self, policy: NetLinUcb, shape: Shape) -> None:
         super().__init__(policy, shape, (shape.shared, shape.shared))
         self.policy = policy
+        self.deviation_per_radius = policy.deviation_per_radius
         dims = (shape.dim,) if policy.split == "marginal" else (shape.shared, shape.local)
         # One regression on all features, or one on the shared and one on the local features.
         self.own = [Ridge.fresh(shape.batch, shape.arms, dim, policy.ridge) for dim in dims]

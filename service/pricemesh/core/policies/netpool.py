@@ -25,6 +25,7 @@ from pricemesh.core.arrays import Array, not_negative, one_of
 from pricemesh.core.attribution import Attribution
 from pricemesh.core.policies.learner import (
     Decided,
+    ExplorationParameters,
     Learner,
     RidgeParameters,
     Shape,
@@ -35,13 +36,13 @@ from pricemesh.core.policies.learner import (
     refuse_infinite,
 )
 from pricemesh.core.pooling import Evidence, Pool, pool
-from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, outer
+from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, terms
 from pricemesh.core.summary import Field, Parts
 from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetPool(RidgeParameters):
+class NetPool(RidgeParameters, ExplorationParameters):
     """The parameters of NetPool."""
 
     name: ClassVar[str] = "netpool"
@@ -49,7 +50,8 @@ class NetPool(RidgeParameters):
     trust: Literal["robust", "equal"] = "robust"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        RidgeParameters.__post_init__(self)
+        ExplorationParameters.__post_init__(self)
         if isinstance(self.heterogeneity, str):
             one_of("heterogeneity", self.heterogeneity, ("auto",))
         else:
@@ -82,6 +84,7 @@ class NetPoolLearner(Learner):
     def __init__(self, policy: NetPool, shape: Shape) -> None:
         super().__init__(shape)
         self.policy = policy
+        self.deviation_per_radius = policy.deviation_per_radius
         self.own = RidgeStatistics.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         self.pooled = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         self.heterogeneity = np.zeros((*shape.batch[:-1], shape.arms))
@@ -102,9 +105,9 @@ class NetPoolLearner(Learner):
         return score_dense(alone.theta, alone.inverse, x, self.policy.alpha)
 
     def _learn(self, at: Index, x: Array, reward: Array, _decided: Decided) -> None:
-        square = outer(x)
-        self.own.add(at, x, reward, square)
-        self.pooled.learn(at, x, reward, square)
+        added = terms(x, reward)
+        self.own.add(at, added)
+        self.pooled.learn_terms(at, x, added)
 
     def summarise(self) -> Parts:
         """The information of the city's data on the shared part, with the local part integrated out."""

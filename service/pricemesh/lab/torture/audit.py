@@ -1,6 +1,7 @@
 """After every step: a city's rows, its learner and its letters, against what its callers were told."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,16 +10,17 @@ import numpy as np
 
 from pricemesh.core.decision import DecisionCodec
 from pricemesh.core.policies import Learner
-from pricemesh.lab.torture.ledger import Ledger, Violated
+from pricemesh.lab.torture.ledger import Ledger, Violated, dropped
 from pricemesh.lab.torture.simulated_city import SimulatedCity
 
 TOLERANCE = 1e-9
 _DECISIONS = (
-    "SELECT number, id, subject, arm, price, limited_by, vectors "
+    "SELECT number, id, subject, arm, price, limited_by, vectors, propensity "
     "FROM decisions WHERE number > ? ORDER BY number"
 )
 _FEEDBACK = (
-    "SELECT number, decision, reward, by_default, version FROM feedback WHERE number > ? ORDER BY number"
+    "SELECT number, decision, reward, sold, by_default, version "
+    "FROM feedback WHERE number > ? ORDER BY number"
 )
 
 
@@ -30,12 +32,14 @@ class DecisionRow(NamedTuple):
     price: float
     limited_by: str
     vectors: bytes
+    propensity: float
 
 
 class FeedbackRow(NamedTuple):
     number: int
     decision: int
     reward: float
+    sold: float | None
     by_default: int
     version: int | None
 
@@ -48,6 +52,9 @@ class Audit:
         self._connection: sqlite3.Connection | None = None
         self._letter_orders: dict[str, tuple[Any, ...]] = {}  # of the newest letter seen, by origin
         self._free_origins: set[str] = set()  # an operator may have dropped or trusted them at any time
+        # What is under way when the database is replaced arrives at the new one: no backup undoes it.
+        self.changes_under_way: Counter[str] = Counter()  # of controls, by name
+        self.amounts_sent: dict[str, set[float]] = {}  # by decision id
         self._begin()
 
     def _begin(self) -> None:
@@ -65,6 +72,8 @@ class Audit:
         """The database was replaced by an older one, of a time when callers had been told `ledger`."""
         self.close()
         self.ledger = ledger
+        for name in +self.changes_under_way:
+            ledger.control(name).is_certain = False
         self._letter_orders = {}
         self._begin()
 
@@ -143,6 +152,7 @@ class Audit:
         decision = self._by_number[row.decision]
         if decision.id in self._by_decision:
             raise Violated("feedback is learned once", f"{self.city.name}: two rows for {decision.id}")
+        self._check_money(row, decision)
         if row.by_default:
             self._check_default(row)
         self._feedback.append(row)
@@ -158,6 +168,23 @@ class Audit:
             self._replica = settings.policy.policy.learner(settings.shape)
         context = DecisionCodec(settings.shape).context(decision.vectors)
         self._replica.learn(context, decision.arm, row.reward)
+
+    def _check_money(self, row: FeedbackRow, decision: DecisionRow) -> None:
+        """In a city of purchases a reward is the margin times the units sold."""
+        reward, space = self.city.settings.reward, self.city.settings.features.space
+        expected: float = row.reward
+        if reward.is_purchase and row.sold is not None:
+            context = DecisionCodec(self.city.settings.shape).context(decision.vectors)
+            named = space.named(context)
+            cost = reward.cost if isinstance(reward.cost, float) else named["local"][reward.cost]
+            expected = (decision.price - cost) * row.sold
+        if (row.sold is not None) != reward.is_purchase or row.reward != expected:
+            seen = f"{self.city.name}: {row} for {decision.id} at {decision.price}"
+            raise Violated("a reward is the money that a sale brought", seen)
+
+    @property
+    def feedback_field(self) -> str:
+        return "sold" if self.city.settings.reward.is_purchase else "reward"
 
     def _check_default(self, row: FeedbackRow) -> None:
         """A window closes early only by a clock that has shown its time for long enough to be believed."""
@@ -178,11 +205,13 @@ class Audit:
         ledger, name = self.ledger, self.city.name
         for id_ in ledger.unchecked_decisions:
             answer, row = ledger.decisions[id_], self._by_id.get(id_)
-            if row is None or (row.arm, row.price) != (answer["arm"], answer["price"]):
+            names = ("arm", "price", "propensity")
+            if row is None or any(getattr(row, name) != answer[name] for name in names):
                 raise Violated("what was acknowledged is in the rows", f"{name}: {answer}, but {row}")
         for id_ in ledger.unchecked_feedback:
             stored = self._by_decision.get(id_)
-            if stored is None or (stored.reward, stored.version) != ledger.feedback[id_]:
+            amount = None if stored is None else getattr(stored, self.feedback_field)
+            if stored is None or (amount, stored.version) != ledger.feedback[id_]:
                 seen = f"{name}: feedback {ledger.feedback[id_]} for {id_}, but {stored}"
                 raise Violated("what was acknowledged is in the rows", seen)
         ledger.unchecked_decisions.clear()
@@ -219,8 +248,9 @@ class Audit:
                 seen = f"{self.city.name} has lost the letter {order[:2]} of {origin}"
                 raise Violated("committed rows stay as they are", seen)
 
-        for origin, control in self.ledger.dropped.items():
-            if control.is_certain and control.value and origin in node.letters:
+        for origin in node.letters:
+            control = self.ledger.control(dropped(origin))
+            if control.is_certain and control.value:
                 seen = f"{self.city.name} has dropped {origin}, and has {node.letters[origin].edition} of it"
                 raise Violated("a dropped city is not heard", seen)
 

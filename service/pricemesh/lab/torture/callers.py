@@ -6,15 +6,19 @@ from random import Random
 from typing import Any
 
 from pricemesh.lab.torture.audit import Audit
-from pricemesh.lab.torture.ledger import Control, Violated
-from pricemesh.lab.torture.network import Network, http_request
-from pricemesh.lab.torture.plan import LOCAL, PRICES, SHARED
+from pricemesh.lab.torture.ledger import Violated, dropped
+from pricemesh.lab.torture.network import OUTSIDE, Network, http_request
+from pricemesh.lab.torture.plan import LOCAL, MAX_UNITS, PRICES, SHARED
 from pricemesh.runtime import Reply
 
 CALLER = "http://caller"
 TIMEOUT_SECONDS = 8.0
+# After a caller has given up, its request may still arrive and be committed: it was under way for up to
+# MAX_SLOW_SECONDS, waited in the queue, and then for two jobs of a slow disk.
+LAST_EFFECT_SECONDS = 10.0
 MAX_BATCH = 6
 REWARDS = (0.0, 0.5, 1.0, 2.0)
+UNITS = tuple(map(float, range(MAX_UNITS + 1)))
 SUBJECTS = ("ann", "bob", "cy")
 
 Item = dict[str, Any]
@@ -30,13 +34,20 @@ class Callers:
         self._ids = 0
 
     def send(
-        self, audit: Audit, method: str, path: str, body: Any, on_reply: OnReply = lambda _reply: None
+        self,
+        audit: Audit,
+        method: str,
+        path: str,
+        body: Any,
+        on_reply: OnReply = lambda _reply: None,
+        on_end: OnReply = lambda _reply: None,
     ) -> None:
-        """An answer counts only for the database that it came from."""
+        """An answer counts only for the database that it came from; `on_end` is called in any case."""
         city = audit.city
         lineage = city.lineage
 
         def answer(reply: Reply | None) -> None:
+            on_end(reply)
             if city.lineage != lineage:
                 return
             try:
@@ -59,7 +70,7 @@ class Callers:
         if rng.random() < 0.1:
             items[-1] = items[0]  # the same decision twice
         known = set(audit.ledger.decisions)
-        pin = audit.ledger.pin
+        pin = audit.ledger.control("pin")
         changes = pin.changes if pin.is_certain else -1
 
         def answer(reply: Reply | None) -> None:
@@ -100,10 +111,11 @@ class Callers:
     def feedback(self, audit: Audit, rng: Random, count: int = 0, again: bool = False) -> str:
         items = [self._feedback_item(audit, rng, again) for _ in range(max(1, count))]
         ledger = audit.ledger
-        first_time = {item["decision_id"] for item in items} - set(ledger.rewards)
+        first_time = {item["decision_id"] for item in items} - set(audit.amounts_sent)
         for item in items:
-            ledger.rewards.setdefault(item["decision_id"], set()).add(item["reward"])
-        freeze = ledger.freeze
+            for amounts in (ledger.amounts, audit.amounts_sent):
+                amounts.setdefault(item["decision_id"], set()).add(item[audit.feedback_field])
+        freeze = ledger.control("freeze")
         changes = freeze.changes if freeze.is_certain and freeze.value else -1
 
         def answer(reply: Reply | None) -> None:
@@ -123,77 +135,87 @@ class Callers:
             self.send(audit, "POST", "/feedback/batch", {"items": items}, answer)
         else:
             self.send(audit, "POST", "/feedback", items[0], answer)
-        return f"{[(item['decision_id'], item['reward']) for item in items]}"
+        return f"{[(item['decision_id'], item[audit.feedback_field]) for item in items]}"
 
     def _learn_outcome(self, audit: Audit, item: Item, outcome: Item) -> None:
-        id_, reward, status = item["decision_id"], item["reward"], outcome["status"]
+        id_, amount, status = item["decision_id"], item[audit.feedback_field], outcome["status"]
         if status == 200:
-            audit.ledger.acknowledge_feedback(id_, reward, outcome["version"])
+            audit.ledger.acknowledge_feedback(id_, amount, outcome["version"])
         elif status in (404, 409, 410):
-            audit.ledger.refuse_feedback(id_, reward, status)
+            audit.ledger.refuse_feedback(id_, amount, status, audit.amounts_sent[id_])
         else:
             raise Violated("no unforeseen answer", f"/feedback: {outcome}")
 
     def _feedback_item(self, audit: Audit, rng: Random, again: bool) -> Item:
         ledger = audit.ledger
-        unanswered = [id_ for id_ in ledger.decisions if id_ not in ledger.rewards]
-        if again and ledger.rewards:
-            id_ = _recent(rng, list(ledger.rewards))
-            rewards = sorted(ledger.rewards[id_])
-            reward = rng.choice(rewards) if rng.random() < 0.8 else rng.choice(REWARDS)
+        possible = UNITS if audit.city.settings.reward.is_purchase else REWARDS
+        unanswered = [id_ for id_ in ledger.decisions if id_ not in ledger.amounts]
+        if again and ledger.amounts:
+            id_ = _recent(rng, list(ledger.amounts))
+            amounts = sorted(ledger.amounts[id_])
+            amount = rng.choice(amounts) if rng.random() < 0.8 else rng.choice(possible)
         elif unanswered and rng.random() < 0.97:
-            id_, reward = _recent(rng, unanswered), rng.choice(REWARDS)
+            id_, amount = _recent(rng, unanswered), rng.choice(possible)
         else:
-            id_, reward = f"never-{rng.randrange(9)}", rng.choice(REWARDS)
-        return {"decision_id": id_, "reward": reward}
+            id_, amount = f"never-{rng.randrange(9)}", rng.choice(possible)
+        return {"decision_id": id_, audit.feedback_field: amount}
 
     # Operators
 
-    def control(self, audit: Audit, control: Control, value: Any, call: tuple[str, str, Any]) -> None:
-        """Change a pin or a freeze; until it is answered nobody knows whether it is in force."""
+    def control(self, audit: Audit, name: str, value: Any, call: tuple[str, str, Any]) -> None:
+        """Change a pin, a freeze or a drop. Requests overtake one another: its answer tells what is in force
+        only if no other change was under way when it was sent, and none was sent since."""
+        control, under_way = audit.ledger.control(name), audit.changes_under_way
+        is_alone = not under_way[name]
+        under_way[name] += 1
         control.is_certain = False
         control.changes += 1
         number = control.changes
 
         def answer(reply: Reply | None) -> None:
-            if reply is not None and reply.status == 200 and control.changes == number:
+            if reply is not None and reply.status == 200 and control.changes == number and is_alone:
                 control.value, control.is_certain = value, True
 
-        self.send(audit, *call, answer)
+        def end(reply: Reply | None) -> None:
+            if reply is not None:
+                under_way[name] -= 1
+            else:
+                self._network.loop.call_later(
+                    LAST_EFFECT_SECONDS, under_way.subtract, (name,), context=OUTSIDE
+                )
+
+        self.send(audit, *call, answer, end)
 
     def pin(self, audit: Audit, rng: Random) -> str:
         price = rng.choice(PRICES[1:])
-        self.control(audit, audit.ledger.pin, price, ("POST", "/admin/pin", {"price": price}))
+        self.control(audit, "pin", price, ("POST", "/admin/pin", {"price": price}))
         return f"{price}"
 
     def lift_pin(self, audit: Audit) -> None:
-        self.control(audit, audit.ledger.pin, None, ("DELETE", "/admin/pin", None))
+        self.control(audit, "pin", None, ("DELETE", "/admin/pin", None))
 
     def freeze(self, audit: Audit) -> None:
-        self.control(audit, audit.ledger.freeze, True, ("POST", "/admin/freeze", {"reason": "test"}))
+        self.control(audit, "freeze", True, ("POST", "/admin/freeze", {"reason": "test"}))
 
     def lift_freeze(self, audit: Audit) -> None:
-        self.control(audit, audit.ledger.freeze, None, ("DELETE", "/admin/freeze", None))
+        self.control(audit, "freeze", None, ("DELETE", "/admin/freeze", None))
 
     def drop(self, audit: Audit, origin: str) -> str:
         audit.forget_letters(origin)
-        control = audit.ledger.dropped.setdefault(origin, Control())
-        self.control(audit, control, True, ("DELETE", f"/peers/{origin}", None))
+        self.control(audit, dropped(origin), True, ("DELETE", f"/peers/{origin}", None))
         return origin
 
     def readmit(self, audit: Audit, origin: str) -> str:
-        if origin not in audit.ledger.dropped:
+        if not audit.ledger.control(dropped(origin)).changes:
             return "(nobody is dropped)"
         audit.forget_letters(origin)
-        control = audit.ledger.dropped[origin]
-        self.control(audit, control, None, ("POST", f"/peers/{origin}/readmit", None))
+        self.control(audit, dropped(origin), None, ("POST", f"/peers/{origin}/readmit", None))
         return origin
 
     def trust(self, audit: Audit, origin: str, key: bytes) -> None:
+        """A city that is trusted is heard again."""
         audit.forget_letters(origin)
-        if origin in audit.ledger.dropped:  # a city that is trusted is heard again
-            audit.ledger.dropped[origin] = Control(is_certain=False)
-        self.send(audit, "POST", f"/peers/{origin}/trust", {"key": key.hex()})
+        self.control(audit, dropped(origin), None, ("POST", f"/peers/{origin}/trust", {"key": key.hex()}))
 
     def join_surely(self, audit: Audit) -> None:
         self.send(audit, "DELETE", "/admin/leave", None)
@@ -206,7 +228,7 @@ class Callers:
         def give_feedback(reply: Reply | None) -> None:
             statuses.append(reply.status if reply else 0)
             if reply is not None and reply.status == 200:
-                feedback = {"decision_id": json.loads(reply.body)["decision_id"], "reward": 1.0}
+                feedback = {"decision_id": json.loads(reply.body)["decision_id"], audit.feedback_field: 1.0}
                 self.send(audit, "POST", "/feedback", feedback, count)
 
         def count(reply: Reply | None) -> None:
