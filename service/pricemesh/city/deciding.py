@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from pricemesh.city.controls import Controls
@@ -12,7 +12,7 @@ from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.settings import Settings
 from pricemesh.core.arrays import Array
 from pricemesh.core.choice import Randomness, decide
-from pricemesh.core.decision import Decision, DecisionCodec, Occasion
+from pricemesh.core.decision import Decision, DecisionCodec, Occasion, make_decision
 from pricemesh.core.thompson import city_seed, uniform_of
 from pricemesh.core.ucb import Score
 from pricemesh.errors import InvalidContext, PricemeshError
@@ -25,7 +25,7 @@ UNNAMED: Name = (None, None)
 NO_IDS: frozenset[str] = frozenset()
 
 
-class Quote(NamedTuple):
+class Quote(msgspec.Struct, frozen=True, gc=False):
     """Prices that a caller asks for, decided together."""
 
     names: Sequence[Name]
@@ -113,10 +113,12 @@ class Decider:
                 return [fault.with_traceback(None)]  # its frames refer to everyone in the group
             return [one for quote in quotes for one in self._decide_together([quote], known, latest)]
         saves, start = [], 0
+        have_ids = names.count(UNNAMED) < len(names)  # any of them
         for quote in quotes:
-            ids = [id_ for id_, _ in quote.names if id_ is not None]
-            saves.append(SaveDecisions(rows[start : start + quote.size], frozenset(ids) if ids else NO_IDS))
-            start += quote.size
+            end = start + len(quote.names)
+            ids = frozenset([id_ for id_, _ in quote.names if id_ is not None]) if have_ids else NO_IDS
+            saves.append(SaveDecisions(rows[start:end], ids))
+            start = end
         return saves
 
     def _decide(
@@ -136,7 +138,7 @@ class Decider:
         prices = map(self._prices.__getitem__, arms)
         odds = propensities, repeat(None)  # the latter: no policy predicts sales yet
         columns = zip(ids, subjects, arms, prices, rules, vectors, *odds, repeat(occasion), strict=False)
-        rows = list(map(Decision._make, columns))
+        rows = list(map(make_decision, columns))
         if known:
             rows = [known.get(row.id, row) for row in rows]
         return rows

@@ -22,6 +22,7 @@ class LinkName(StrEnum):
     logit = "logit"
     probit = "probit"
     cliff = "cliff"
+    step = "step"
 
 
 WorldOption = Annotated[WorldName, typer.Option(help="Where demand comes from.")]

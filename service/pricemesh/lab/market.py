@@ -47,13 +47,25 @@ def _probit(against: Array) -> Array:
 
 
 def _cliff(against: Array) -> Array:
+    """2^-exp(-utility difference): hardly anyone buys at a price that is a little too high, while below it
+    the chance rises slowly (a complementary log-log link)."""
+    chance: Array = np.exp2(-np.exp(np.minimum(against, _MAX_EXPONENT)))
+    return chance
+
+
+def _step(against: Array) -> Array:
     """0.05 + 0.9 logistic(6 (utility difference + 0.3)): a drop 5.4 times as steep as the logit's. Far
     from it the price changes little; at any price 0.05 buy and 0.05 do not."""
     return 0.05 + 0.9 * _logit(6.0 * (against - 0.3))
 
 
 # The chance of a sale, decreasing in `against` = -(utility difference).
-LINKS: dict[str, Callable[[Array], Array]] = {"logit": _logit, "probit": _probit, "cliff": _cliff}
+LINKS: dict[str, Callable[[Array], Array]] = {
+    "logit": _logit,
+    "probit": _probit,
+    "cliff": _cliff,
+    "step": _step,
+}
 
 
 @dataclass(frozen=True, kw_only=True)

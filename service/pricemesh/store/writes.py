@@ -64,23 +64,28 @@ def carry_out(backend: Backend, connection: Connection, commands: Sequence[Comma
     results: list[Any] = [None] * len(commands)
     lessons: list[Lesson] = []
     rows: list[Decision] = []
-    prices = [(i, command) for i, command in enumerate(commands) if isinstance(command, SaveDecisions)]
+    prices: list[tuple[int, SaveDecisions]] = []
+    rewards: list[tuple[int, SaveFeedback]] = []
+    others: list[tuple[int, Command]] = []
+    for i, command in enumerate(commands):
+        if isinstance(command, SaveDecisions):
+            prices.append((i, command))
+        elif isinstance(command, SaveFeedback):
+            rewards.append((i, command))
+        else:
+            others.append((i, command))
     if prices:
         rows = _save_decisions(backend, connection, prices, results)
-    rewards = [(i, command) for i, command in enumerate(commands) if isinstance(command, SaveFeedback)]
     if rewards:
         version = _save_feedback(backend, connection, rewards, results, version)
         lessons += [item.lesson for i, _ in rewards for item in results[i] if item.lesson is not None]
-    for i, command in enumerate(commands):
-        match command:
-            case SaveDecisions() | SaveFeedback():
-                pass
-            case CloseWindow():
-                results[i], defaults = _close_window(backend, connection, command, version)
-                lessons += defaults
-                version += len(defaults)
-            case _:
-                _save_other(connection, command)
+    for i, command in others:
+        if isinstance(command, CloseWindow):
+            results[i], defaults = _close_window(backend, connection, command, version)
+            lessons += defaults
+            version += len(defaults)
+        else:
+            _save_other(connection, command)
     return Outcome(results, lessons, rows, version)
 
 

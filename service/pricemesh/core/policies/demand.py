@@ -41,7 +41,7 @@ from pricemesh.core.policies.learner import (
     refuse_infinite,
 )
 from pricemesh.core.pooling import Evidence, Pool, pool
-from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, outer
+from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, outer, terms
 from pricemesh.core.summary import Field, Layout, Parts
 from pricemesh.core.ucb import Score
 from pricemesh.errors import InvalidFeedback, InvalidParameter
@@ -154,12 +154,12 @@ class DemandLearner(Learner):
         chance = self._own_chances(z) if decided.chance is None else np.asarray(decided.chance)
         root, residual = linearise(chance, reward)
         row = root[..., None] * z
-        square = outer(row)
-        self.own.add(self._place, row, residual, square)
-        self.pooled.learn(self._place, row, residual, square)
+        added = terms(row, residual)
+        self.own.add(self._place, added)
+        self.pooled.learn_terms(self._place, row, added)
         self.curves.move(self.pooled.theta[..., 0, :])
         if decided.pending:
-            self.waiting -= square
+            self.waiting -= added.gram
         else:
             self._narrow(np.atleast_2d(row))
 

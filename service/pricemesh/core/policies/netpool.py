@@ -36,7 +36,7 @@ from pricemesh.core.policies.learner import (
     refuse_infinite,
 )
 from pricemesh.core.pooling import Evidence, Pool, pool
-from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, outer
+from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, terms
 from pricemesh.core.summary import Field, Parts
 from pricemesh.core.ucb import Score, score_dense
 
@@ -104,9 +104,9 @@ class NetPoolLearner(Learner):
         return score_dense(alone.theta, alone.inverse, x, self.policy.alpha)
 
     def _learn(self, at: Index, x: Array, reward: Array, _decided: Decided) -> None:
-        square = outer(x)
-        self.own.add(at, x, reward, square)
-        self.pooled.learn(at, x, reward, square)
+        added = terms(x, reward)
+        self.own.add(at, added)
+        self.pooled.learn_terms(at, x, added)
 
     def summarise(self) -> Parts:
         """The information of the city's data on the shared part, with the local part integrated out."""
