@@ -132,11 +132,14 @@ class Decider:
         ids, subjects = self._ids(names, now), [subject for _, subject in names]
         arms, rules, propensities = self._choose(score, ids, names, known, latest)
         origins = learner.attribution.origins
-        contributions = learner.contributions(contexts, np.array(arms)) if origins else ()
+        chosen = np.array(arms)
+        contributions = learner.contributions(contexts, chosen) if origins else ()
         vectors = self._codec.pack(contexts, score, contributions)
         occasion = Occasion(now, self._policy, self._live.version, ",".join(origins))
         prices = map(self._prices.__getitem__, arms)
-        odds = propensities, repeat(None)  # the latter: no policy predicts sales yet
+        chances = learner.chances(contexts, chosen)
+        # Python's own floats: the store writes them as text.
+        odds = propensities, repeat(None) if chances is None else chances.tolist()
         columns = zip(ids, subjects, arms, prices, rules, vectors, *odds, repeat(occasion), strict=False)
         rows = list(map(make_decision, columns))
         if known:

@@ -189,7 +189,6 @@ class Connection(asyncio.Protocol):
             self._reading = None
 
     # What the parser calls
-
     def begin_request(self, parser: RequestParser) -> None:
         if self._closing:
             return

@@ -1,6 +1,6 @@
 """Commands to the database and their results: plain values without SQL. `size` is a command's rows.
 
-What every price or feedback makes is a struct of msgspec: a named tuple takes three times as long to make.
+What every price or feedback makes is a struct of msgspec: a named tuple takes several times as long to make.
 """
 
 from collections.abc import Sequence

@@ -32,6 +32,7 @@ from pricemesh.core.demand.prior import fitted_variances
 from pricemesh.core.demand.sales import MAX_RESIDUAL, MAX_WEIGHT, linearise, sigmoid
 from pricemesh.core.policies.learner import (
     Decided,
+    ExplorationParameters,
     Learner,
     Shape,
     eigenvalues,
@@ -50,7 +51,7 @@ EARLY_ALPHA, EARLY_FEEDBACK = 1.5, 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demand:
+class Demand(ExplorationParameters):
     """The parameters of Demand: `alpha` is the exploration that remains for ever."""
 
     name: ClassVar[str] = "demand"
@@ -60,6 +61,7 @@ class Demand:
     pending: Literal["on", "off"] = "on"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive("alpha", self.alpha)
         if isinstance(self.heterogeneity, str):
             one_of("heterogeneity", self.heterogeneity, ("auto",))
@@ -99,6 +101,7 @@ class DemandLearner(Learner):
         self._ladder = shape.ladder
         self.basis = Basis(shape.ladder, shape.arms, shape.shared, shape.local)
         super().__init__(shape)
+        self.deviation_per_radius = policy.deviation_per_radius
         self._place: Index = (*self._rows, 0)
         self.weights = np.ones((*shape.batch[:-1], 1, 1))
         size = self.basis.size

@@ -20,10 +20,14 @@ from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class Disjoint(RidgeParameters):
+class Disjoint(RidgeParameters, ExplorationParameters):
     """The parameters of Disjoint LinUCB."""
 
     name: ClassVar[str] = "disjoint"
+
+    def __post_init__(self) -> None:
+        RidgeParameters.__post_init__(self)
+        ExplorationParameters.__post_init__(self)
 
     def learner(self, shape: Shape) -> "DisjointLearner":
         return DisjointLearner(self, shape)

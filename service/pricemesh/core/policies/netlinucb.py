@@ -40,7 +40,7 @@ from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetLinUcb(RidgeParameters, WeightedParameters):
+class NetLinUcb(RidgeParameters, ExplorationParameters, WeightedParameters):
     """The parameters of NetLinUCB."""
 
     name: ClassVar[str] = "netlinucb"
@@ -48,6 +48,7 @@ class NetLinUcb(RidgeParameters, WeightedParameters):
 
     def __post_init__(self) -> None:
         RidgeParameters.__post_init__(self)
+        ExplorationParameters.__post_init__(self)
         WeightedParameters.__post_init__(self)
         one_of("split", self.split, ("marginal", "block"))
 

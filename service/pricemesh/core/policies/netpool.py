@@ -42,7 +42,7 @@ from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetPool(RidgeParameters):
+class NetPool(RidgeParameters, ExplorationParameters):
     """The parameters of NetPool."""
 
     name: ClassVar[str] = "netpool"
@@ -50,7 +50,8 @@ class NetPool(RidgeParameters):
     trust: Literal["robust", "equal"] = "robust"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        RidgeParameters.__post_init__(self)
+        ExplorationParameters.__post_init__(self)
         if isinstance(self.heterogeneity, str):
             one_of("heterogeneity", self.heterogeneity, ("auto",))
         else:
