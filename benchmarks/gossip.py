@@ -59,6 +59,7 @@ def settings(folder: Path, name: str, peers: list[str], *, lockstep: bool) -> Se
         {
             "city": name,
             "arms": {"prices": [float(8 + k) for k in range(ARMS)]},
+            "reward": {"kind": "value", "largest": 100.0},
             "features": {
                 "shared": [f"shared{i}" for i in range(SHARED)],
                 "local": [f"local{i}" for i in range(LOCAL)],

@@ -29,6 +29,7 @@ CONFIG: dict[str, Any] = {
         "shared": ["demand", {"name": "rain", "min": 0, "max": 1}, "event"],
         "local": ["tourists", "strike"],
     },
+    "reward": {"kind": "value", "largest": 1e12},
 }
 CONTEXT = {
     "shared": {"demand": 0.5, "rain": 0.25, "event": 1.0},

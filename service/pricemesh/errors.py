@@ -10,7 +10,7 @@ PricemeshError
 ├── NotStarted          the service cannot run here
 │   ├── DatabaseInUse     another process owns this city's database
 │   ├── SchemaOutdated    the database needs `pricemesh migrate`
-│   └── SchemaChanged     the database was made for other arms or features
+│   └── SchemaChanged     the database was made for other arms, features or rewards
 ├── Refused             a request that is understood and declined
 │   ├── UnreadableBody    not JSON, or other fields than the call takes
 │   ├── BodyTooLarge      more bytes than limits.body_bytes
@@ -22,7 +22,7 @@ PricemeshError
 │   ├── WrongHost         called by a name that is not this city's
 │   ├── TooFast           beyond the key's rate
 │   ├── UnknownDecision   no decision has this id
-│   ├── ConflictingReward the decision has another reward already
+│   ├── ConflictingReward the decision has other feedback already
 │   ├── TooLate           the reward window has closed
 │   ├── ImpossiblePin     a pin to a price that is no arm, or that the guardrails forbid
 │   ├── IncompatibleMesh  gossip between cities that cannot read each other's summaries

@@ -17,7 +17,13 @@ GOOD: dict[str, Any] = {
     "city": "lisbon",
     "arms": {"prices": [8, 9]},
     "features": {"shared": ["rain"]},
+    "reward": {"kind": "value", "largest": 100},
 }
+KINDS = (
+    'kind = "purchase" (feedback says how many units were `sold`; the reward is (price - cost) * sold), or '
+    'kind = "value" and largest = 100.0 (feedback gives the `reward` itself, in any unit, at most this large '
+    "either way)"
+)
 LIBRARY_WORDS = (
     "Input should",
     "validation",
@@ -90,7 +96,10 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-FILE = 'city = "lisbon"\n[arms]\nprices = [8, 9]\n[features]\nshared = ["rain"]\n'
+FILE = (
+    'city = "lisbon"\n[arms]\nprices = [8, 9]\n[features]\nshared = ["rain"]\n'
+    '[reward]\nkind = "value"\nlargest = 100\n'
+)
 
 
 @pytest.mark.parametrize(
@@ -172,11 +181,13 @@ def test_what_is_missing_is_shown_as_it_should_be_written(tmp_path: Path) -> Non
         'city: is missing: write city = "lisbon"',
         "arms: is missing: write [arms] with prices = [8.0, 9.0, 10.0]",
         'features: is missing: write [features] with shared = ["demand", "rain"]',
+        f"reward: is missing: write [reward] with {KINDS}",
     ]
-    path = write(tmp_path / "city.toml", 'city = "lisbon"\n[arms]\n[features]\n')
+    path = write(tmp_path / "city.toml", 'city = "lisbon"\n[arms]\n[features]\n[reward]\n')
     assert faults_of_variables({}, path) == [
         "arms.prices: is missing: write prices = [8.0, 9.0, 10.0] under [arms]",
         'features.shared: is missing: write shared = ["demand", "rain"] under [features]',
+        f"reward.kind: is missing: write {KINDS}",
     ]
 
 

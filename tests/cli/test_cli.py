@@ -184,7 +184,10 @@ def test_the_access_log_is_switched_on_by_its_option(
     monkeypatch.setattr("pricemesh.logs.configure_logs", lambda _level: None)
     monkeypatch.setattr("pricemesh.serving.signals.handle_early_signals", lambda: None)
     file = tmp_path / "city.toml"
-    file.write_text('city = "lisbon"\n[arms]\nprices = [1, 2]\n[features]\nshared = ["rain"]\n')
+    file.write_text(
+        'city = "lisbon"\n[arms]\nprices = [1, 2]\n[features]\nshared = ["rain"]\n'
+        '[reward]\nkind = "purchase"\n'
+    )
     outcome = CliRunner().invoke(app, ["serve", "--config", str(file), "--port", "0", *words])
     assert outcome.exit_code == 0, outcome.output
     ((settings, host, port),) = runs

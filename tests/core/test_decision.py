@@ -69,7 +69,7 @@ def test_the_score_of_one_context_needs_no_rows() -> None:
 
 def test_a_decision_is_read_from_its_columns() -> None:
     occasion = Occasion(1.5, "netpool", 7, "porto,faro")
-    decision = Decision("d1", "ann", 2, 9.5, "[]", b"12345678", occasion)
+    decision = Decision("d1", "ann", 2, 9.5, "[]", b"12345678", 0.25, 0.5, occasion)
     values = {**decision._asdict(), **occasion._asdict()}
     assert Decision.from_columns([values[name] for name in COLUMNS]) == decision
 

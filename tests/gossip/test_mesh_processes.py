@@ -32,6 +32,7 @@ WORLD = Linear(cities=5, arms=4, shared=5, local=2)
 NAMES = tuple(f"city{i}" for i in range(5))
 MARKET: dict[str, Any] = {
     "arms": {"prices": [1.0, 2.0, 3.0, 4.0]},
+    "reward": {"kind": "value", "largest": 1e12},
     "features": {"shared": [{"name": f"c{i}", "min": -1, "max": 1} for i in range(5)], "local": ["s0", "s1"]},
 }
 

@@ -346,6 +346,7 @@ def test_every_mistake_of_a_configuration_is_listed_with_its_key(tmp_path: Path)
 def test_variables_win_over_dotenv_which_wins_over_the_file_and_secrets_are_hidden(tmp_path: Path) -> None:
     (tmp_path / "city.toml").write_text(
         'city = "lisbon"\n[arms]\nprices = [1, 2]\n[features]\nshared = ["rain"]\n'
+        '[reward]\nkind = "purchase"\n'
         "[gossip]\ninterval_seconds = 5\n"
     )
     (tmp_path / ".env").write_text("PRICEMESH_GOSSIP_INTERVAL_SECONDS=7\nPRICEMESH_ARMS_PRICES=[1,2,3]\n")

@@ -212,7 +212,7 @@ def test_one_id_twice_in_a_batch_is_one_decision(start: Callable[..., RunningCit
 
 
 def test_a_reward_beyond_what_the_city_allows_is_refused(start: Callable[..., RunningCity]) -> None:
-    city = start(feedback={"largest_reward": 2.0})
+    city = start(reward={"kind": "value", "largest": 2.0})
     made = city.price()["decision_id"]
     assert city.feedback(made, 2.5).status_code == 422
     items = [{"decision_id": made, "reward": 1.0}, {"decision_id": made, "reward": -3.0}]

@@ -94,7 +94,11 @@ def test_regret_is_what_the_world_says(tmp_path: Path, world: Linear | Market) -
             x = [*record["context"]["shared"].values(), *record["context"]["local"].values()]
             np.testing.assert_allclose(x, now.context[0, i])
             arms = np.full((1, 2), record["arm"])
-            assert record["feedback"]["reward"] == pytest.approx(instance.reward(now, arms)[0, i])
+            reward, feedback = instance.reward(now, arms)[0, i], record["feedback"]
+            if isinstance(world, Market):  # its rewards are shares of the highest price; cities learn money
+                assert feedback["sold"] == float(reward > 0)
+                reward *= world.prices[-1]
+            assert feedback["reward"] == pytest.approx(reward)
             regret += now.expected[0, i].max() - now.expected[0, i, record["arm"]]
         assert tally.regret == pytest.approx(regret)
         assert sum(row[5] for row in rows if row[1] == f"city{i}") == pytest.approx(regret)
@@ -322,7 +326,7 @@ def test_only_feedback_that_was_learned_counts_as_a_lesson(tmp_path: Path) -> No
 
 
 def test_a_refusal_is_listed_with_the_detail_of_its_problem_document(tmp_path: Path) -> None:
-    (city,) = start(tmp_path, Market(cities=1), feedback={"largest_reward": 1e-9})
+    (city,) = start(tmp_path, Market(cities=1), reward={"kind": "value", "largest": 1e-9})
     demand, _ = run([city], "market", Plan(decisions=30, seconds=30))
     city.stop()
     (tally,) = demand.tallies

@@ -10,7 +10,7 @@ from tests.running import settings_for
 
 
 def decision(id_: str, subject: str | None = None, price: float = 8.0) -> Decision:
-    return Decision(id_, subject, 0, price, "[]", bytes(8 * 15), Occasion(1.0, "netpool", 0))
+    return Decision(id_, subject, 0, price, "[]", bytes(8 * 15), 1.0, None, Occasion(1.0, "netpool", 0))
 
 
 def save(*ids: str) -> list[SaveDecisions]:

@@ -8,13 +8,13 @@ import pytest
 import sqlalchemy as sa
 
 from pricemesh.city.reading import MAX_READS, ReadLane
-from pricemesh.core.decision import Decision, Occasion
+from pricemesh.core.decision import Occasion
 from pricemesh.errors import Overloaded
 from pricemesh.runtime import Runtime
 from pricemesh.store import reads
 from pricemesh.store.commands import SaveDecisions
 from pricemesh.store.database import Database
-from tests.store.rows import opened_at
+from tests.store.rows import decision, opened_at
 
 ROWS = 3000
 
@@ -24,9 +24,7 @@ def database(database_url: str) -> Iterator[Database]:
     """A decision a second; every thousandth is arm 1."""
     database = opened_at(database_url)
     rows = [
-        Decision(
-            f"d{i}", None, int(i % 1000 == 0), 8.0, "[]", bytes(8 * 15), Occasion(float(i), "netpool", 0)
-        )
+        decision(f"d{i}")._replace(arm=int(i % 1000 == 0), occasion=Occasion(float(i), "netpool", 0))
         for i in range(1, ROWS + 1)
     ]
     database.commit([SaveDecisions(rows)])

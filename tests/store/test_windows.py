@@ -21,7 +21,7 @@ def database(database_url: str) -> Iterator[Database]:
 def test_decisions_that_have_feedback_count_as_settled(database: Database, frozen: bool) -> None:
     """Otherwise a full group of them would look like nothing to do, and what follows would wait."""
     database.commit([SaveFeedback([("d0", 0.5), ("d1", 0.5)], 2.0, False, 0.0)])
-    command = CloseWindow(decided_before=3.0, reward=-1.0, at=4.0, frozen=frozen, limit=2)
+    command = CloseWindow(decided_before=3.0, amount=-1.0, at=4.0, frozen=frozen, limit=2)
     outcomes = [database.commit([command]) for _ in range(4)]
     assert [outcome.results for outcome in outcomes] == [[2], [2], [1], [0]]
     versions = [[lesson.version for lesson in outcome.lessons] for outcome in outcomes]
@@ -31,7 +31,7 @@ def test_decisions_that_have_feedback_count_as_settled(database: Database, froze
 
 
 def test_a_later_command_of_the_group_goes_on_from_the_version_after_the_defaults(database: Database) -> None:
-    first = CloseWindow(decided_before=3.0, reward=-1.0, at=4.0, frozen=False, limit=2)
+    first = CloseWindow(decided_before=3.0, amount=-1.0, at=4.0, frozen=False, limit=2)
     outcome = database.commit([first, first])
     assert outcome.results == [2, 2]
     assert [lesson.version for lesson in outcome.lessons] == [1, 2, 3, 4]

@@ -23,6 +23,9 @@ from pricemesh.validation import Fault, Wording, kind_of, message, primary, show
 
 PREFIX = "PRICEMESH_"
 NOT_SETTINGS = {"PRICEMESH_CONFIG", "PRICEMESH_KEY", "PRICEMESH_REVISION"}  # read elsewhere
+MOVED = {  # keys of earlier versions, and what to write instead; {} is the value
+    "feedback.largest_reward": 'is gone: write largest = {} under [reward] with kind = "value"',
+}
 NOUNS = {"prices": "price", "shared": "feature", "local": "feature"}
 
 Key = tuple[str | int, ...]  # ("gossip", "peers", 0) is gossip.peers.0
@@ -139,6 +142,8 @@ def _is_missing(fault: Fault) -> str:
 def _is_unknown(fault: Fault) -> str:
     """Suggests a key of the same section that is spelled alike, or one of the same name elsewhere."""
     *section, name = fault["loc"]
+    if (hint := MOVED.get(_dotted(fault["loc"]))) is not None:
+        return hint.format(shown(fault["input"]).strip("'"))
     beside = {_dotted((*section, other)) for other in _keys_in(tuple(section))}
     namesakes = {_dotted(key) for key in _all_keys() if key[-1] == name}
     near = get_close_matches(_dotted(fault["loc"]), beside, n=1) or sorted(namesakes)

@@ -131,11 +131,18 @@ class Decider:
         occasion = Occasion(now, self._policy, self._live.version, ",".join(origins))
         prices = map(self._prices.__getitem__, arms)
         ids, subjects = self._ids(names, now), [subject for _, subject in names]
-        columns = zip(ids, subjects, arms, prices, rules, vectors, repeat(occasion), strict=False)
+        odds = self._odds()
+        columns = zip(ids, subjects, arms, prices, rules, vectors, *odds, repeat(occasion), strict=False)
         rows = list(map(Decision._make, columns))
         if known:
             rows = [known.get(row.id, row) for row in rows]
         return rows
+
+    def _odds(self) -> tuple[Iterable[float], Iterable[float | None]]:
+        """For each decision the propensity of its arm, and the predicted chance of a sale. Python's own
+        floats: the store writes them as text. The highest upper bound is always chosen, and no policy
+        predicts sales yet."""
+        return repeat(1.0), repeat(None)
 
     def _ids(self, names: Sequence[Name], now: float) -> list[str]:
         """The callers' own, or new ones: ascending in time, which keeps the index's pages together, and of

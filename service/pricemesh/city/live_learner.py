@@ -37,6 +37,7 @@ class LiveLearner:
         arms = settings.shape.arms
         self.lesson_counts = np.zeros(arms)  # by arm
         self.reward_sums = np.zeros(arms)
+        self.units_sold = np.zeros(arms)  # stays 0 in a city of values
         self.decision_counts = [0] * arms  # since the start
 
     @property
@@ -50,6 +51,8 @@ class LiveLearner:
             self.learner.learn(self._codec.context(lesson.vectors), lesson.arm, lesson.reward)
             self.lesson_counts[lesson.arm] += 1
             self.reward_sums[lesson.arm] += lesson.reward
+            if lesson.sold is not None:
+                self.units_sold[lesson.arm] += lesson.sold
             self.version = lesson.version
 
     def count(self, decisions: Sequence[Decision]) -> None:
@@ -79,6 +82,7 @@ class LiveLearner:
             "digest": sha256(payload).hexdigest(),
             "learned": self.lesson_counts.tolist(),
             "reward_sums": self.reward_sums.tolist(),
+            "units_sold": self.units_sold.tolist(),
             "mixes": self.mixes,
         }
         return SaveSnapshot(self.version, json.dumps(tallies), payload)
@@ -94,6 +98,7 @@ class LiveLearner:
         load(self.learner, payload)
         self.lesson_counts[:] = tallies["learned"]
         self.reward_sums[:] = tallies["reward_sums"]
+        self.units_sold[:] = tallies.get("units_sold", 0.0)  # snapshots made before there were purchases
         self.mixes = self.committed_mixes = tallies.get("mixes", 0)
         self.version = self.snapshot_version = version
 

@@ -57,6 +57,7 @@ class Pricing:
         observe_commit: Callable[[int, float], None] = lambda _rows, _seconds: None,
     ) -> None:
         self.settings = settings
+        self._margin = settings.margin
         self.runtime = runtime
         self.clock = SteadyClock(
             runtime.clock,
@@ -167,19 +168,21 @@ class Pricing:
         self.loop.quote(quote, ticket)
 
     def feedback(self, items: Sequence[tuple[str, float]], ticket: Ticket) -> None:
-        """Save rewards in one commit and learn them; the result has a `FeedbackResult` for each. While the
+        """Save feedback in one commit and learn it; the result has a `FeedbackResult` for each. An item is a
+        decision's id with the units sold in a city of purchases, with the reward in one of values. While the
         clock is not steady, only what is too late by its old and by its new time is refused."""
         time = self.clock.read()
         decided_after = time.earliest - self.settings.feedback.window_seconds
-        self.loop.submit(SaveFeedback(items, time.now, self.controls.frozen, decided_after), ticket)
+        command = SaveFeedback(items, time.now, self.controls.frozen, decided_after, self._margin)
+        self.loop.submit(command, ticket)
 
     async def commit(self, command: Command) -> Any:
         """Its result, once it is committed; StorageUnavailable when it could not be."""
         return await self.loop.commit(command)
 
     async def close_windows(self) -> None:
-        """Where a default reward is configured, give it to decisions whose window has closed, for ever."""
-        if self.settings.feedback.default_reward is None:
+        """Where a default is configured, give it to decisions whose window has closed, for ever."""
+        if self.settings.feedback.default_amount is None:
             return
         tenth = self.settings.feedback.window_seconds / 10
         pause_seconds = min(MAX_WINDOW_PAUSE_SECONDS, max(MIN_WINDOW_PAUSE_SECONDS, tenth))
@@ -193,14 +196,14 @@ class Pricing:
             await asyncio.sleep(pause_seconds)
 
     async def close_window(self) -> int:
-        """Give the default reward to some decisions whose window has closed unanswered. Returns how many
+        """Give the default amount to some decisions whose window has closed unanswered. Returns how many
         were settled, with feedback or without; 0 when none is left, or the clock is not steady."""
-        reward = self.settings.feedback.default_reward
+        amount = self.settings.feedback.default_amount
         time = self.clock.read()
-        if reward is None or not time.is_steady:
+        if amount is None or not time.is_steady:
             return 0
         closed_before = time.now - self.settings.feedback.window_seconds
-        command = CloseWindow(closed_before, reward, time.now, self.controls.frozen)
+        command = CloseWindow(closed_before, amount, time.now, self.controls.frozen, self._margin)
         settled: int = await self.commit(command)
         return settled
 
@@ -314,9 +317,11 @@ class Pricing:
                     "price": price,
                     "count": int(live.lesson_counts[arm]),
                     "mean_reward": float(means[arm]) if live.lesson_counts[arm] else None,
+                    "units_sold": float(live.units_sold[arm]) if self._margin is not None else None,
                 }
                 for arm, price in enumerate(self.settings.arms.prices)
             ],
+            "reward": self.settings.reward.model_dump(),
             "features": self.settings.features.model_dump(),
             "guardrails": self.settings.guardrails.model_dump(),
             "controls": self.controls.as_dict(),

@@ -13,23 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from pricemesh.city.addresses import CITY_NAME, CITY_NAME_RULE, checked_address, checked_host
 from pricemesh.city.gossip_secrets import parse_city_key, parse_secret
+from pricemesh.city.reward import KINDS, FeedbackSettings, RewardSettings
+from pricemesh.city.section import Section, split_by_comma
 from pricemesh.core.arrays import MAX_CONTEXT_LENGTH
+from pricemesh.core.decision import Margin
 from pricemesh.core.features import Feature, FeatureSpace
 from pricemesh.core.policies import Policy, Shape, make_policy
 from pricemesh.core.summary import fingerprint
-
-
-class Section(BaseModel):
-    """`examples` of a required key are what an error tells the reader to write."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-def split_by_comma(value: Any) -> Any:
-    """A variable may list its values with commas."""
-    if not isinstance(value, str):
-        return value
-    return [item.strip() for item in value.split(",") if item.strip()]
 
 
 class FeatureSettings(Section):
@@ -133,18 +123,6 @@ class DatabaseSettings(Section):
         if not url.startswith("sqlite:"):
             _check_url(url)
         return url
-
-
-class FeedbackSettings(Section):
-    window_seconds: float = Field(default=604_800.0, gt=0)
-    default_reward: float | None = Field(default=None, ge=-1e12, le=1e12)
-    largest_reward: float = Field(default=1e12, gt=0, le=1e12)  # in magnitude; also bounds peers' summaries
-
-    @model_validator(mode="after")
-    def _default_allowed(self) -> "FeedbackSettings":
-        if self.default_reward is not None and abs(self.default_reward) > self.largest_reward:
-            raise ValueError("default_reward must not be larger in magnitude than largest_reward")
-        return self
 
 
 class ClockSettings(Section):
@@ -273,6 +251,7 @@ class Settings(Section):
     city: str = Field(pattern=f"^{CITY_NAME}$", examples=['city = "lisbon"'])
     arms: ArmSettings = Field(examples=["[arms] with prices = [8.0, 9.0, 10.0]"])
     features: FeaturesSettings = Field(examples=['[features] with shared = ["demand", "rain"]'])
+    reward: RewardSettings = Field(examples=[f"[reward] with {KINDS}"])
     policy: PolicySettings = PolicySettings()
     database: DatabaseSettings = DatabaseSettings()
     feedback: FeedbackSettings = FeedbackSettings()
@@ -293,18 +272,35 @@ class Settings(Section):
             raise ValueError("guardrails: floor and ceiling exclude every price of arms.prices")
         return self
 
+    @model_validator(mode="after")
+    def _reward_fits(self) -> "Settings":
+        self.reward.check(self.arms.prices, self.features.space)
+        self.feedback.check(self.reward)
+        return self
+
     @property
     def shape(self) -> Shape:
         space = self.features.space
         return Shape(len(self.arms.prices), len(space.shared), len(space.local))
 
     @property
+    def margin(self) -> Margin | None:
+        """How money follows from units sold; None in a city of values."""
+        return self.reward.margin(self.features.space)
+
+    @property
+    def largest_reward(self) -> float:
+        """In magnitude; it also bounds peers' summaries."""
+        return self.reward.largest_reward(self.arms.prices, self.features.space)
+
+    @property
     def schema_description(self) -> dict[str, Any]:
-        """The arms and features that a database is made for, in their order."""
+        """The arms and features that a database is made for, in their order, and what its rewards are."""
         return {
             "prices": list(self.arms.prices),
             "shared": [feature.name for feature in self.features.space.shared],
             "local": [feature.name for feature in self.features.space.local],
+            "reward": self.reward.description,
         }
 
     @property
@@ -321,7 +317,8 @@ class Settings(Section):
             "shared": [[item.name, item.min, item.max] for item in self.features.space.shared],
             "policy": policy.name,
             "ridge": getattr(policy, "ridge", None),
-            "largest_reward": self.feedback.largest_reward,
+            "reward": self.reward.description | {"scale": self.reward.scale},
+            "largest_reward": self.largest_reward,
             "group": self.gossip.group,
         }
 

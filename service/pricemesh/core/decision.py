@@ -33,6 +33,8 @@ class Decision(NamedTuple):
     price: float
     limited_by: str  # which rules ruled out which arms, as JSON
     vectors: bytes
+    propensity: float  # the probability with which the arm was chosen
+    chance: float | None  # of a sale at this arm, as predicted then; None where the policy has no such model
     occasion: Occasion
 
     @classmethod
@@ -42,8 +44,23 @@ class Decision(NamedTuple):
         return cls._make((*own, Occasion(*common)))
 
 
+_NUMBER = struct.Struct("<d")
 OWN_COLUMNS = Decision._fields[:-1]
 COLUMNS = (*OWN_COLUMNS, *Occasion._fields)
+
+
+class Margin(NamedTuple):
+    """What a unit sold brings: the price less the cost, which is a number or a feature of the context."""
+
+    cost: float = 0.0
+    cost_feature: int | None = None  # its place in the context; then it stands for `cost`
+
+    def reward(self, price: float, vectors: bytes, sold: float) -> float:
+        """The money that `sold` units brought; never -0.0."""
+        cost = self.cost
+        if self.cost_feature is not None:
+            cost = _NUMBER.unpack_from(vectors, _NUMBER.size * self.cost_feature)[0]
+        return (price - cost) * sold + 0.0
 
 
 class Vectors(NamedTuple):

@@ -93,4 +93,4 @@ def check_summary(pricing: Pricing, summary: Summary) -> None:
     if not np.isfinite(numbers).all():
         raise BadSummary("it has numbers that are not finite")
     parts = learner.layout.unpack(numbers)
-    learner.check(parts, summary.version, settings.longest_square, settings.feedback.largest_reward)
+    learner.check(parts, summary.version, settings.longest_square, settings.largest_reward)

@@ -25,6 +25,7 @@ class DecisionBody(msgspec.Struct, gc=False):
     radius: float
     policy: str
     limited_by: msgspec.Raw
+    propensity: float
 
 
 class DecisionBodies(msgspec.Struct, gc=False):
@@ -36,8 +37,8 @@ def feedback_fault(decision_id: str, result: FeedbackResult) -> PricemeshError |
         case FeedbackStatus.UNKNOWN:
             return UnknownDecision(f"there is no decision {decision_id!r}")
         case FeedbackStatus.OTHER_REWARD:
-            reward = result.stored_reward
-            return ConflictingReward(f"decision {decision_id!r} has the reward {reward} already")
+            stored = f"the reward {result.reward}" if result.sold is None else f"sold {result.sold:g}"
+            return ConflictingReward(f"decision {decision_id!r} has {stored} already")
         case FeedbackStatus.TOO_LATE:
             return TooLate(f"the reward window of decision {decision_id!r} has closed")
         case _:
@@ -65,10 +66,11 @@ class Answers:
         self._codec = DecisionCodec(settings.shape)
 
     def decision(self, row: Decision) -> DecisionBody:
-        id_, _, arm, price, limited_by, vectors, occasion = row
+        id_, _, arm, price, limited_by, vectors, propensity, _, occasion = row
         estimate, radius = self._codec.chosen(arm, vectors)
         rules = msgspec.Raw(limited_by.encode())
-        return DecisionBody(id_, self._city, arm, price, estimate, radius, occasion.policy, rules)
+        policy = occasion.policy
+        return DecisionBody(id_, self._city, arm, price, estimate, radius, policy, rules, propensity)
 
     def decisions(self, rows: Sequence[Decision]) -> DecisionBodies:
         return DecisionBodies([self.decision(row) for row in rows])
@@ -81,6 +83,7 @@ class Answers:
         return asdict(short) | {
             "limited_by": json.loads(row.limited_by),
             "number": stored.number,
+            "chance": row.chance,
             "made_at": row.occasion.made_at,
             "subject": row.subject,
             "context": self._space.named(vectors.context),

@@ -32,15 +32,25 @@ class CityCollector:
         rewards = GaugeMetricFamily(
             "pricemesh_reward_mean", "Mean reward ever learned", labels=["city", "arm", "price"]
         )
+        # A gauge, because rewards may be negative and a counter must never fall.
+        reward_sums = GaugeMetricFamily(
+            "pricemesh_reward_sum", "Sum of the rewards ever learned", labels=["city", "arm", "price"]
+        )
+        units_sold = CounterMetricFamily(
+            "pricemesh_units_sold", "Units ever sold, as learned", labels=["city", "arm", "price"]
+        )
         for arm, price in enumerate(pricing.settings.arms.prices):
             labels = [self._city, str(arm), f"{price:g}"]
+            reward_sums.add_metric(labels, float(pricing.live.reward_sums[arm]))
+            if pricing.settings.reward.is_purchase:
+                units_sold.add_metric(labels, float(pricing.live.units_sold[arm]))
             decisions.add_metric(labels, float(pricing.live.decision_counts[arm]))
             feedback.add_metric(labels, float(pricing.live.lesson_counts[arm]))
             if pricing.live.lesson_counts[arm]:
                 rewards.add_metric(
                     labels, float(pricing.live.reward_sums[arm] / pricing.live.lesson_counts[arm])
                 )
-        yield from (decisions, feedback, rewards)
+        yield from (decisions, feedback, rewards, reward_sums, units_sold)
         for name, description, value in (
             ("pricemesh_learner_version", "Feedback learned, the learner's version", pricing.version),
             ("pricemesh_writer_waiting", "Commands that wait to be committed", self._queue_length()),

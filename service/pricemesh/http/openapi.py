@@ -23,8 +23,6 @@ from pricemesh.http.traffic import Traffic, TrafficCall
 MODELS: tuple[type[BaseModel], ...] = (
     schemas.PriceRequest,
     schemas.PriceBatch,
-    schemas.FeedbackRequest,
-    schemas.FeedbackBatch,
     schemas.Decision,
     schemas.DecisionBatch,
     schemas.FeedbackReceipt,
@@ -57,30 +55,35 @@ def _document(app: FastAPI, settings: Settings, traffic: Traffic) -> dict[str, A
     } | document["paths"]
     document["paths"]["/gossip"] = {"post": _gossip_call()}
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update(_models_of(settings))
+    components.setdefault("schemas", {}).update(_models_of(settings, traffic))
     if settings.security.api_keys_file is not None:
         _add_scopes(document, components)
     return document
 
 
-def _models_of(settings: Settings) -> dict[str, Any]:
-    """The JSON schemas of our models, with this city's features and limits."""
+def _models_of(settings: Settings, traffic: Traffic) -> dict[str, Any]:
+    """The JSON schemas of our models, with this city's kind of feedback, features and limits."""
+    feedback = traffic.feedback
     _, definitions = models_json_schema(
-        [(model, "validation") for model in MODELS], ref_template=REFERENCE + "{model}"
+        [(model, "validation") for model in (*MODELS, feedback.request, feedback.batch)],
+        ref_template=REFERENCE + "{model}",
     )
     models: dict[str, Any] = definitions["$defs"]
     for name in ("PriceRequest", "BeliefRequest"):
         _add_features(models[name], settings)
-    max_reward = settings.feedback.largest_reward
-    models["FeedbackRequest"]["properties"]["reward"] |= {"minimum": -max_reward, "maximum": max_reward}
+    reward = settings.reward
+    low, high = (0, reward.max_units) if reward.largest is None else (-reward.largest, reward.largest)
+    amount = models[feedback.request.__name__]["properties"][feedback.field]
+    amount |= {"minimum": low, "maximum": high}
     models["PriceBatch"]["properties"]["requests"]["maxItems"] = settings.limits.batch_size
-    models["FeedbackBatch"]["properties"]["items"]["maxItems"] = settings.limits.batch_size
+    models[feedback.batch.__name__]["properties"]["items"]["maxItems"] = settings.limits.batch_size
     return models
 
 
 def _examples(settings: Settings) -> dict[str, Any]:
     price = example_request(settings)
-    feedback = {"decision_id": price["decision_id"], "reward": 0.8}
+    amount = {"sold": 1} if settings.reward.is_purchase else {"reward": min(0.8, settings.largest_reward)}
+    feedback = {"decision_id": price["decision_id"], **amount}
     return {
         "/price": price,
         "/price/batch": {"requests": [price, price]},

@@ -37,12 +37,27 @@ class PriceBatch(RequestBody):
 
 
 class FeedbackRequest(RequestBody):
+    """In a city of values."""
+
     decision_id: Identifier
     reward: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e12, le=1e12)]
 
 
 class FeedbackBatch(RequestBody):
     items: list[FeedbackRequest] = Field(min_length=1)
+
+
+class SaleRequest(RequestBody):
+    """Feedback in a city of purchases."""
+
+    decision_id: Identifier
+    sold: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)] = Field(
+        description="Units sold; 0 where the customer did not buy."
+    )
+
+
+class SaleBatch(RequestBody):
+    items: list[SaleRequest] = Field(min_length=1)
 
 
 class PinRequest(RequestBody):
@@ -111,6 +126,7 @@ class Decision(BaseModel):
     radius: float
     policy: str
     limited_by: list[Limit]
+    propensity: float = Field(description="The probability with which the arm was chosen.")
 
 
 class DecisionBatch(BaseModel):
@@ -120,6 +136,7 @@ class DecisionBatch(BaseModel):
 class FeedbackReceipt(BaseModel):
     decision_id: str
     reward: float
+    sold: float | None = Field(default=None, description="Units; absent in a city of values.")
     learned: bool = Field(
         description="False while learning is frozen: the feedback is stored and never learned."
     )
@@ -155,6 +172,7 @@ class Contribution(BaseModel):
 
 class FeedbackRecord(BaseModel):
     reward: float
+    sold: float | None = Field(description="Units; null in a city of values.")
     received_at: float
     by_default: bool
     version: int | None
@@ -164,6 +182,10 @@ class DecisionRecord(Decision):
     """The audit record: everything the city knew when it decided, and the feedback since."""
 
     number: int
+    chance: float | None = Field(
+        description="The chance of a sale at the chosen price, as predicted then; null where the policy "
+        "predicts none."
+    )
     made_at: float
     subject: str | None
     context: dict[str, dict[str, float]]
@@ -207,6 +229,7 @@ class ArmState(BaseModel):
     price: float
     count: int
     mean_reward: float | None
+    units_sold: float | None = Field(description="Null in a city of values.")
 
 
 class PeerState(BaseModel):
@@ -263,6 +286,16 @@ class ClockState(BaseModel):
     steps: int = Field(description="How often the clock has jumped since the start.")
 
 
+class RewardState(BaseModel):
+    """The section [reward]; keys of the other kind are absent."""
+
+    kind: Literal["purchase", "value"]
+    cost: float | str | None = Field(default=None, description="Of a unit: a number, or a feature's name.")
+    max_units: int | None = None
+    largest: float | None = None
+    scale: float
+
+
 class State(BaseModel):
     city: str
     policy: dict[str, Any]
@@ -272,6 +305,7 @@ class State(BaseModel):
     arms: list[ArmState]
     peers: list[PeerState]
     gossip: GossipState
+    reward: RewardState
     features: FeatureStates
     guardrails: dict[str, float | None]
     controls: dict[str, Control]

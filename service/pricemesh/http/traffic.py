@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,11 +11,11 @@ from pricemesh.city.loop import Ticket
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.wait_limit import Gate
 from pricemesh.core.decision import Decision
-from pricemesh.errors import PricemeshError, UnreadableBody
+from pricemesh.errors import PricemeshError
 from pricemesh.http import schemas
 from pricemesh.http.answers import Answers, DecisionBodies, DecisionBody, feedback_fault, feedback_outcome
-from pricemesh.http.price_reader import PriceReader, refuse_too_many
-from pricemesh.http.problems import parsed
+from pricemesh.http.feedback_reader import FeedbackReader, Item
+from pricemesh.http.price_reader import PriceReader
 from pricemesh.store.commands import FeedbackResult
 
 OPEN_GATE = Gate()
@@ -50,12 +49,12 @@ class Traffic:
         settings = pricing.settings
         self._pricing = pricing
         self._answers = Answers(settings)
-        self._max_reward = settings.feedback.largest_reward
-        self._max_items = settings.limits.batch_size
-        reader = PriceReader(settings.features.space, self._max_items)
+        reader = PriceReader(settings.features.space, settings.limits.batch_size)
+        feedback_reader = FeedbackReader(settings)
+        self.feedback = feedback_reader.kind
         refusals = {
             404: "There is no such decision.",
-            409: "The decision has another reward already.",
+            409: "The decision has other feedback already.",
             410: "The reward window has closed.",
         }
         self.calls = {
@@ -82,24 +81,24 @@ class Traffic:
             ),
             "/feedback": TrafficCall(
                 "Tell what a decision brought",
-                schemas.FeedbackRequest,
+                feedback_reader.kind.request,
                 schemas.FeedbackReceipt,
                 refusals,
-                partial(parsed, schemas.FeedbackRequest),
+                feedback_reader.one,
                 self._learn,
                 self._learned,
                 pricing.gate,
             ),
             "/feedback/batch": TrafficCall(
                 "Tell what many decisions brought; each has its own outcome",
-                schemas.FeedbackBatch,
+                feedback_reader.kind.batch,
                 schemas.FeedbackOutcomes,
                 {},
-                self._read_batch,
+                feedback_reader.many,
                 self._learn_many,
                 self._outcomes,
                 pricing.gate,
-                lambda batch: len(batch.items),
+                len,
             ),
         }
 
@@ -109,40 +108,29 @@ class Traffic:
     def _decisions(self, _work: None, rows: Sequence[Decision]) -> DecisionBodies:
         return self._answers.decisions(rows)
 
-    def _learn(self, request: schemas.FeedbackRequest, ticket: Ticket) -> schemas.FeedbackRequest:
-        self._check_reward(request.reward, "reward")
-        self._pricing.feedback(((request.decision_id, request.reward),), ticket)
-        return request
+    def _learn(self, item: Item, ticket: Ticket) -> str:
+        self._pricing.feedback((item,), ticket)
+        return item[0]
 
     def _learned(
-        self, request: schemas.FeedbackRequest, results: Sequence[FeedbackResult]
+        self, decision_id: str, results: Sequence[FeedbackResult]
     ) -> dict[str, Any] | PricemeshError:
-        fault = feedback_fault(request.decision_id, results[0])
+        fault = feedback_fault(decision_id, results[0])
         if fault is not None:
             return fault
-        version = results[0].version
+        _, version, reward, sold, _ = results[0]
+        amounts = {"reward": reward} if sold is None else {"sold": sold, "reward": reward}
         return {
-            "decision_id": request.decision_id,
-            "reward": request.reward,
+            "decision_id": decision_id,
+            **amounts,
             "learned": version is not None,
             "version": version,
         }
 
-    def _read_batch(self, body: bytes) -> schemas.FeedbackBatch:
-        batch = parsed(schemas.FeedbackBatch, body)
-        refuse_too_many(self._max_items, len(batch.items), "items")
-        return batch
+    def _learn_many(self, items: Sequence[Item], ticket: Ticket) -> Sequence[Item]:
+        self._pricing.feedback(items, ticket)
+        return items
 
-    def _learn_many(self, batch: schemas.FeedbackBatch, ticket: Ticket) -> schemas.FeedbackBatch:
-        for i, item in enumerate(batch.items):
-            self._check_reward(item.reward, f"items.{i}.reward")
-        self._pricing.feedback([(item.decision_id, item.reward) for item in batch.items], ticket)
-        return batch
-
-    def _outcomes(self, batch: schemas.FeedbackBatch, results: Sequence[FeedbackResult]) -> dict[str, Any]:
-        pairs = zip(batch.items, results, strict=True)
-        return {"outcomes": [feedback_outcome(item.decision_id, result) for item, result in pairs]}
-
-    def _check_reward(self, reward: float, field: str) -> None:
-        if abs(reward) > self._max_reward:
-            raise UnreadableBody([(field, f"at most {self._max_reward:g} either way, not {reward:g}")])
+    def _outcomes(self, items: Sequence[Item], results: Sequence[FeedbackResult]) -> dict[str, Any]:
+        pairs = zip(items, results, strict=True)
+        return {"outcomes": [feedback_outcome(id_, result) for (id_, _), result in pairs]}

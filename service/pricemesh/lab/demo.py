@@ -19,6 +19,7 @@ from pricemesh.lab.worlds import World
 
 CITY_NAMES = ("lisbon", "porto", "faro", "madrid", "seville", "bilbao", "braga", "vigo")
 MAX_START_SECONDS = 30.0
+MAX_LINEAR_REWARD = 1000.0  # far beyond what its effects and noise add up to
 
 
 def free_ports(count: int) -> list[int]:
@@ -96,15 +97,17 @@ class CityProcesses:
 def city_settings(
     world: World, name: str, database: Path, policy: str, peers: Sequence[str], secret: str
 ) -> dict[str, Any]:
-    """The settings of a city with the arms and features of this world."""
+    """The settings of a city with the arms and features of this world. Cities of the market sell."""
     from pricemesh.lab.market import Market
 
     prices: Sequence[float] = [float(8 + arm) for arm in range(world.arms)]
     shared: Sequence[str] = [f"shared{i}" for i in range(world.shared)]
     local: Sequence[str] = [f"local{i}" for i in range(world.widest_local)]
     low = -1.0
+    reward: dict[str, Any] = {"kind": "value", "largest": MAX_LINEAR_REWARD}
     if isinstance(world, Market):
         prices, (shared, local), low = world.prices, world.feature_names, 0.0
+        reward = {"kind": "purchase", "cost": 0.0, "scale": max(prices)}
     return {
         "city": name,
         "arms": {"prices": list(prices)},
@@ -112,6 +115,7 @@ def city_settings(
             "shared": [{"name": each, "min": low, "max": 1.0} for each in shared],
             "local": [{"name": each, "min": low, "max": 1.0} for each in local],
         },
+        "reward": reward,
         "policy": {"name": policy},
         "database": {"url": f"sqlite:///{database}"},
         "lab": {"demo": True},

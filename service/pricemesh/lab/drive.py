@@ -1,4 +1,4 @@
-"""The simulator client: sends synthetic demand to live cities, posts rewards, measures regret and latency.
+"""The simulator client: sends synthetic demand to live cities, posts feedback, measures regret and latency.
 
 Open loop: calls leave at a fixed rate whether or not earlier ones were answered, and latency counts from the
 time a call was due, so that a slow city cannot hide its latency by slowing its callers down.
@@ -188,8 +188,7 @@ class Drive:
         if self._on_decision is not None:
             self._on_decision((ended - self.started, tally.town.name, arm, best, reward, regret, ended - due))
         if self.plan.learn:
-            feedback = {"decision_id": decision_id, "reward": reward}
-            await self._answer_later(city, json.dumps(feedback).encode())
+            await self._answer_later(city, tally.town.feedback(decision_id, reward))
         return True
 
     async def _answer_later(self, city: int, feedback: bytes) -> None:

@@ -21,6 +21,7 @@ class Town:
     prices: tuple[float, ...]
     shared: tuple[dict[str, Any], ...]
     local: tuple[dict[str, Any], ...]
+    is_purchase: bool = False  # it learns from units sold; otherwise from the world's own rewards
 
     def body(self, x: Array) -> bytes:
         values = x.tolist()
@@ -28,9 +29,14 @@ class Town:
         local = dict(zip((item["name"] for item in self.local), values[len(self.shared) :], strict=False))
         return json.dumps({"shared": shared, "local": local}).encode()
 
+    def feedback(self, decision_id: str, reward: float) -> bytes:
+        """A reward above 0 is a purchase of one unit."""
+        amount = {"sold": int(reward > 0)} if self.is_purchase else {"reward": reward}
+        return json.dumps({"decision_id": decision_id, **amount}).encode()
+
 
 async def survey(callers: Sequence[Caller]) -> list[Town]:
-    """The arms and features of each city, from its /state."""
+    """The arms, features and kind of reward of each city, from its /state."""
     towns = []
     for caller in callers:
         try:
@@ -44,7 +50,12 @@ async def survey(callers: Sequence[Caller]) -> list[Town]:
             features = state["features"]
             prices = tuple(arm["price"] for arm in state["arms"])
             town = Town(
-                caller.url, state["city"], prices, tuple(features["shared"]), tuple(features["local"])
+                caller.url,
+                state["city"],
+                prices,
+                tuple(features["shared"]),
+                tuple(features["local"]),
+                state["reward"]["kind"] == "purchase",
             )
         except (ValueError, KeyError, TypeError):
             raise CallFailed(

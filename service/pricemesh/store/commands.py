@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from pricemesh.core.decision import Decision
+from pricemesh.core.decision import Decision, Margin
 
 
 class Feedback(NamedTuple):
     """The feedback that is stored for a decision."""
 
     reward: float
+    sold: float | None  # units; None in a city of values
     received_at: float
     by_default: bool
     version: int | None
@@ -40,17 +41,20 @@ class SaveDecisions(NamedTuple):
 class FeedbackStatus(StrEnum):
     LEARNED = "learned"
     STORED = "stored"  # not learned: learning is frozen
-    AGAIN = "again"  # the same reward once more
+    AGAIN = "again"  # the same once more
     OTHER_REWARD = "other_reward"
     UNKNOWN = "unknown"
     TOO_LATE = "too_late"
 
 
 class SaveFeedback(NamedTuple):
-    items: Sequence[tuple[str, float]]  # (decision id, reward)
+    """With a margin the amounts are units sold, and the reward is computed; without, they are rewards."""
+
+    items: Sequence[tuple[str, float]]  # (decision id, amount)
     at: float
     frozen: bool
     decided_after: float  # for decisions made before this, feedback is too late
+    margin: Margin | None = None
 
     @property
     def size(self) -> int:
@@ -59,13 +63,14 @@ class SaveFeedback(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CloseWindow:
-    """Give the default reward to decisions made before `decided_before` that have no feedback. The result is
+    """Give the default amount to decisions made before `decided_before` that have no feedback. The result is
     how many decisions were settled, with feedback or without; 0 when none is left."""
 
     decided_before: float
-    reward: float
+    amount: float  # as in SaveFeedback
     at: float
     frozen: bool
+    margin: Margin | None = None
     limit: int = 500
     size: int = 1
 
@@ -173,10 +178,13 @@ class Lesson(NamedTuple):
     vectors: bytes  # of the decision; they begin with the context
     reward: float
     version: int
+    sold: float | None  # units; None in a city of values
+    chance: float | None  # of a sale, as predicted when the decision was made
 
 
 class FeedbackResult(NamedTuple):
     status: FeedbackStatus
     version: int | None = None
-    stored_reward: float | None = None
+    reward: float | None = None  # what is stored
+    sold: float | None = None
     lesson: Lesson | None = None

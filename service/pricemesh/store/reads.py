@@ -28,8 +28,8 @@ _LATEST_PRICE = (
 )
 _DECISIONS = f"SELECT {', '.join(COLUMNS)} FROM decisions WHERE id "
 _FEEDBACK = """
-SELECT decisions.id, decisions.number, decisions.made_at, decisions.arm, decisions.vectors,
-  feedback.reward, feedback.version, feedback.by_default
+SELECT decisions.id, decisions.number, decisions.made_at, decisions.arm, decisions.price, decisions.vectors,
+  decisions.chance, feedback.reward, feedback.sold, feedback.version, feedback.by_default
 FROM decisions LEFT JOIN feedback ON feedback.decision = decisions.number
 WHERE decisions.id """
 
@@ -110,8 +110,9 @@ class Reader:
 
 def lessons_since(connection: Connection, version: int, limit: int = 1000) -> list[Lesson]:
     """At most `limit` lessons after `version`, in the order of their versions."""
+    columns = (decisions.c.arm, decisions.c.vectors, feedback.c.reward, feedback.c.version)
     query = (
-        select(decisions.c.arm, decisions.c.vectors, feedback.c.reward, feedback.c.version)
+        select(*columns, feedback.c.sold, decisions.c.chance)
         .select_from(feedback.join(decisions, feedback.c.decision == decisions.c.number))
         .where(feedback.c.version > version)
         .order_by(feedback.c.version)
@@ -127,8 +128,8 @@ def decisions_by_id(backend: Backend, connection: Connection, ids: Sequence[str]
 
 
 def feedback_by_id(backend: Backend, connection: Connection, ids: Sequence[str]) -> dict[str, Any]:
-    """For each decision that exists: id, number, made_at, arm, vectors, reward, version, by_default. The last
-    three are None without feedback."""
+    """For each decision that exists: id, number, made_at, arm, price, vectors, chance, reward, sold, version,
+    by_default. The last four are None without feedback."""
     return {row[0]: row for row in backend.select_by_id(connection, _FEEDBACK, ids)}
 
 

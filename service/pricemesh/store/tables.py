@@ -37,6 +37,8 @@ decisions = Table(
     Column("policy", String(40), nullable=False),
     Column("learner_version", BigInteger, nullable=False),
     Column("told_by", Text, nullable=False, server_default=""),  # peers in `vectors`, by comma
+    Column("propensity", Double, nullable=False, server_default="1.0"),
+    Column("chance", Double),  # of a sale at the chosen arm, as predicted then; null without such a model
     Index("decisions_id", "id", unique=True),
     Index("decisions_made_at", "made_at"),
     Index(
@@ -57,6 +59,7 @@ feedback = Table(
     Column("received_at", Double, nullable=False),
     Column("by_default", Boolean, nullable=False),
     Column("version", BigInteger),  # the learner's version with it; null when learning was frozen
+    Column("sold", Double),  # units; null in a city of values
     Index("feedback_decision", "decision", unique=True),
     Index("feedback_version", "version", unique=True),
 )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Column, Connection, insert, select
 
-from pricemesh.core.decision import OWN_COLUMNS, Decision, Occasion
+from pricemesh.core.decision import OWN_COLUMNS, Decision, Margin, Occasion
 from pricemesh.store.backend import Backend
 from pricemesh.store.commands import (
     AddPeers,
@@ -40,9 +40,10 @@ from pricemesh.store.tables import (
     trusted,
 )
 
-FeedbackRow = tuple[int, float, float, int | None]  # as FEEDBACK_COLUMNS
-FEEDBACK_COLUMNS = ("decision", "reward", "received_at", "version")
-MOSTLY_COMMON_COLUMNS = ("subject", "limited_by", *Occasion._fields)  # among the decisions of one commit
+FeedbackRow = tuple[int, float, float | None, float, int | None]  # as FEEDBACK_COLUMNS
+FEEDBACK_COLUMNS = ("decision", "reward", "sold", "received_at", "version")
+# Among the decisions of one commit.
+MOSTLY_COMMON_COLUMNS = ("subject", "limited_by", "propensity", "chance", *Occasion._fields)
 
 
 PROBE_NAME = "probe"
@@ -184,37 +185,45 @@ def _save_feedback(
     """Insert rewards for decisions that have none yet. Returns the learner's version after them."""
     ids = list({id_ for _, command in commands for id_, _ in command.items})
     by_id = feedback_by_id(backend, connection, ids)
-    stored = {id_: (row[5], row[6]) for id_, row in by_id.items() if row[5] is not None}
+    stored = {id_: row[7:10] for id_, row in by_id.items() if row[7] is not None}  # reward, sold, version
     rows: list[FeedbackRow] = []
     for i, command in commands:
         results[i] = []
-        for id_, reward in command.items:
+        for id_, amount in command.items:
             if id_ not in by_id:
                 results[i].append(FeedbackResult(FeedbackStatus.UNKNOWN))
                 continue
-            _, number, made_at, arm, vectors, _, _, by_default = by_id[id_]
+            _, number, made_at, arm, price, vectors, chance, _, _, _, by_default = by_id[id_]
             if by_default:
                 result = FeedbackResult(FeedbackStatus.TOO_LATE)
             elif id_ in stored:
-                stored_reward, stored_version = stored[id_]
-                same = stored_reward == reward
+                reward, sold, row_version = stored[id_]
+                same = amount == (reward if command.margin is None else sold)
                 status = FeedbackStatus.AGAIN if same else FeedbackStatus.OTHER_REWARD
-                result = FeedbackResult(status, stored_version, stored_reward)
+                result = FeedbackResult(status, row_version, reward, sold)
             elif made_at < command.decided_after:
                 result = FeedbackResult(FeedbackStatus.TOO_LATE)
             else:
+                reward, sold = _reward(command.margin, price, vectors, amount)
                 lesson = None
                 if not command.frozen:
                     version += 1
-                    lesson = Lesson(arm, vectors, reward, version)
+                    lesson = Lesson(arm, vectors, reward, version, sold, chance)
                 row_version = lesson.version if lesson else None
                 status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.STORED
-                result = FeedbackResult(status, row_version, reward, lesson)
-                stored[id_] = (reward, row_version)
-                rows.append((number, reward, command.at, row_version))
+                result = FeedbackResult(status, row_version, reward, sold, lesson)
+                stored[id_] = (reward, sold, row_version)
+                rows.append((number, reward, sold, command.at, row_version))
             results[i].append(result)
     _insert_feedback(backend, connection, rows, by_default=False)
     return version
+
+
+def _reward(margin: Margin | None, price: float, vectors: bytes, amount: float) -> tuple[float, float | None]:
+    """The reward, and the units sold: None in a city of values."""
+    if margin is None:
+        return amount, None
+    return margin.reward(price, vectors, amount), amount
 
 
 def _insert_feedback(
@@ -228,12 +237,12 @@ def _insert_feedback(
 def _close_window(
     backend: Backend, connection: Connection, command: CloseWindow, version: int
 ) -> tuple[int, list[Lesson]]:
-    """Give the default reward to the oldest decisions without feedback. Returns how many decisions are
+    """Give the default amount to the oldest decisions without feedback. Returns how many decisions are
     settled by this, also those that had feedback, and the lessons."""
     settled = connection.scalar(select(city.c.settled_through))
-    columns = (decisions.c.number, decisions.c.made_at, decisions.c.arm, decisions.c.vectors)
+    names = ("number", "made_at", "arm", "price", "vectors", "chance")
     oldest = connection.execute(
-        select(*columns, feedback.c.reward)
+        select(*(decisions.c[name] for name in names), feedback.c.reward)
         .select_from(decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number))
         .where(decisions.c.number > settled)
         .order_by(decisions.c.number)
@@ -249,12 +258,13 @@ def _close_window(
     for row in closing:
         if row.reward is not None:
             continue
+        reward, sold = _reward(command.margin, row.price, row.vectors, command.amount)
         row_version = None
         if not command.frozen:
             version += 1
             row_version = version
-            lessons.append(Lesson(row.arm, row.vectors, command.reward, version))
-        rows.append((row.number, command.reward, command.at, row_version))
+            lessons.append(Lesson(row.arm, row.vectors, reward, version, sold, row.chance))
+        rows.append((row.number, reward, sold, command.at, row_version))
     _insert_feedback(backend, connection, rows, by_default=True)
     if closing:
         connection.execute(city.update().values(settled_through=closing[-1].number))

@@ -39,6 +39,7 @@ def _decision(id_: str, arm: int) -> schemas.Decision:
         radius=1.0,
         policy="none",
         limited_by=[],
+        propensity=1.0,
     )
 
 

@@ -115,6 +115,8 @@ def city_environment(database_url: str, name: str = "bench") -> dict[str, str]:
         "PRICEMESH_ARMS_PRICES": json.dumps([float(8 + k) for k in range(ARMS)]),
         "PRICEMESH_FEATURES_SHARED": json.dumps([f"shared{i}" for i in range(SHARED)]),
         "PRICEMESH_FEATURES_LOCAL": json.dumps([f"local{i}" for i in range(LOCAL)]),
+        "PRICEMESH_REWARD_KIND": "value",
+        "PRICEMESH_REWARD_LARGEST": "100",
         "PRICEMESH_DATABASE_URL": database_url,
     }
 

@@ -14,11 +14,12 @@ from pricemesh.lab.torture.simulated_city import SimulatedCity
 
 TOLERANCE = 1e-9
 _DECISIONS = (
-    "SELECT number, id, subject, arm, price, limited_by, vectors "
+    "SELECT number, id, subject, arm, price, limited_by, vectors, propensity "
     "FROM decisions WHERE number > ? ORDER BY number"
 )
 _FEEDBACK = (
-    "SELECT number, decision, reward, by_default, version FROM feedback WHERE number > ? ORDER BY number"
+    "SELECT number, decision, reward, sold, by_default, version "
+    "FROM feedback WHERE number > ? ORDER BY number"
 )
 
 
@@ -30,12 +31,14 @@ class DecisionRow(NamedTuple):
     price: float
     limited_by: str
     vectors: bytes
+    propensity: float
 
 
 class FeedbackRow(NamedTuple):
     number: int
     decision: int
     reward: float
+    sold: float | None
     by_default: int
     version: int | None
 
@@ -143,6 +146,7 @@ class Audit:
         decision = self._by_number[row.decision]
         if decision.id in self._by_decision:
             raise Violated("feedback is learned once", f"{self.city.name}: two rows for {decision.id}")
+        self._check_money(row, decision)
         if row.by_default:
             self._check_default(row)
         self._feedback.append(row)
@@ -158,6 +162,23 @@ class Audit:
             self._replica = settings.policy.policy.learner(settings.shape)
         context = DecisionCodec(settings.shape).context(decision.vectors)
         self._replica.learn(context, decision.arm, row.reward)
+
+    def _check_money(self, row: FeedbackRow, decision: DecisionRow) -> None:
+        """In a city of purchases a reward is the margin times the units sold."""
+        reward, space = self.city.settings.reward, self.city.settings.features.space
+        expected: float = row.reward
+        if reward.is_purchase and row.sold is not None:
+            context = DecisionCodec(self.city.settings.shape).context(decision.vectors)
+            named = space.named(context)
+            cost = reward.cost if isinstance(reward.cost, float) else named["local"][reward.cost]
+            expected = (decision.price - cost) * row.sold
+        if (row.sold is not None) != reward.is_purchase or row.reward != expected:
+            seen = f"{self.city.name}: {row} for {decision.id} at {decision.price}"
+            raise Violated("a reward is the money that a sale brought", seen)
+
+    @property
+    def feedback_field(self) -> str:
+        return "sold" if self.city.settings.reward.is_purchase else "reward"
 
     def _check_default(self, row: FeedbackRow) -> None:
         """A window closes early only by a clock that has shown its time for long enough to be believed."""
@@ -178,11 +199,13 @@ class Audit:
         ledger, name = self.ledger, self.city.name
         for id_ in ledger.unchecked_decisions:
             answer, row = ledger.decisions[id_], self._by_id.get(id_)
-            if row is None or (row.arm, row.price) != (answer["arm"], answer["price"]):
+            names = ("arm", "price", "propensity")
+            if row is None or any(getattr(row, name) != answer[name] for name in names):
                 raise Violated("what was acknowledged is in the rows", f"{name}: {answer}, but {row}")
         for id_ in ledger.unchecked_feedback:
             stored = self._by_decision.get(id_)
-            if stored is None or (stored.reward, stored.version) != ledger.feedback[id_]:
+            amount = None if stored is None else getattr(stored, self.feedback_field)
+            if stored is None or (amount, stored.version) != ledger.feedback[id_]:
                 seen = f"{name}: feedback {ledger.feedback[id_]} for {id_}, but {stored}"
                 raise Violated("what was acknowledged is in the rows", seen)
         ledger.unchecked_decisions.clear()

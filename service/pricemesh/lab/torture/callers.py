@@ -8,13 +8,14 @@ from typing import Any
 from pricemesh.lab.torture.audit import Audit
 from pricemesh.lab.torture.ledger import Control, Violated
 from pricemesh.lab.torture.network import Network, http_request
-from pricemesh.lab.torture.plan import LOCAL, PRICES, SHARED
+from pricemesh.lab.torture.plan import LOCAL, MAX_UNITS, PRICES, SHARED
 from pricemesh.runtime import Reply
 
 CALLER = "http://caller"
 TIMEOUT_SECONDS = 8.0
 MAX_BATCH = 6
 REWARDS = (0.0, 0.5, 1.0, 2.0)
+UNITS = tuple(map(float, range(MAX_UNITS + 1)))
 SUBJECTS = ("ann", "bob", "cy")
 
 Item = dict[str, Any]
@@ -100,9 +101,9 @@ class Callers:
     def feedback(self, audit: Audit, rng: Random, count: int = 0, again: bool = False) -> str:
         items = [self._feedback_item(audit, rng, again) for _ in range(max(1, count))]
         ledger = audit.ledger
-        first_time = {item["decision_id"] for item in items} - set(ledger.rewards)
+        first_time = {item["decision_id"] for item in items} - set(ledger.amounts)
         for item in items:
-            ledger.rewards.setdefault(item["decision_id"], set()).add(item["reward"])
+            ledger.amounts.setdefault(item["decision_id"], set()).add(item[audit.feedback_field])
         freeze = ledger.freeze
         changes = freeze.changes if freeze.is_certain and freeze.value else -1
 
@@ -123,29 +124,30 @@ class Callers:
             self.send(audit, "POST", "/feedback/batch", {"items": items}, answer)
         else:
             self.send(audit, "POST", "/feedback", items[0], answer)
-        return f"{[(item['decision_id'], item['reward']) for item in items]}"
+        return f"{[(item['decision_id'], item[audit.feedback_field]) for item in items]}"
 
     def _learn_outcome(self, audit: Audit, item: Item, outcome: Item) -> None:
-        id_, reward, status = item["decision_id"], item["reward"], outcome["status"]
+        id_, amount, status = item["decision_id"], item[audit.feedback_field], outcome["status"]
         if status == 200:
-            audit.ledger.acknowledge_feedback(id_, reward, outcome["version"])
+            audit.ledger.acknowledge_feedback(id_, amount, outcome["version"])
         elif status in (404, 409, 410):
-            audit.ledger.refuse_feedback(id_, reward, status)
+            audit.ledger.refuse_feedback(id_, amount, status)
         else:
             raise Violated("no unforeseen answer", f"/feedback: {outcome}")
 
     def _feedback_item(self, audit: Audit, rng: Random, again: bool) -> Item:
         ledger = audit.ledger
-        unanswered = [id_ for id_ in ledger.decisions if id_ not in ledger.rewards]
-        if again and ledger.rewards:
-            id_ = _recent(rng, list(ledger.rewards))
-            rewards = sorted(ledger.rewards[id_])
-            reward = rng.choice(rewards) if rng.random() < 0.8 else rng.choice(REWARDS)
+        possible = UNITS if audit.city.settings.reward.is_purchase else REWARDS
+        unanswered = [id_ for id_ in ledger.decisions if id_ not in ledger.amounts]
+        if again and ledger.amounts:
+            id_ = _recent(rng, list(ledger.amounts))
+            amounts = sorted(ledger.amounts[id_])
+            amount = rng.choice(amounts) if rng.random() < 0.8 else rng.choice(possible)
         elif unanswered and rng.random() < 0.97:
-            id_, reward = _recent(rng, unanswered), rng.choice(REWARDS)
+            id_, amount = _recent(rng, unanswered), rng.choice(possible)
         else:
-            id_, reward = f"never-{rng.randrange(9)}", rng.choice(REWARDS)
-        return {"decision_id": id_, "reward": reward}
+            id_, amount = f"never-{rng.randrange(9)}", rng.choice(possible)
+        return {"decision_id": id_, audit.feedback_field: amount}
 
     # Operators
 
@@ -206,7 +208,7 @@ class Callers:
         def give_feedback(reply: Reply | None) -> None:
             statuses.append(reply.status if reply else 0)
             if reply is not None and reply.status == 200:
-                feedback = {"decision_id": json.loads(reply.body)["decision_id"], "reward": 1.0}
+                feedback = {"decision_id": json.loads(reply.body)["decision_id"], audit.feedback_field: 1.0}
                 self.send(audit, "POST", "/feedback", feedback, count)
 
         def count(reply: Reply | None) -> None:

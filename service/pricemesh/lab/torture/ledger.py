@@ -4,7 +4,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-Feedback = tuple[float, int | None]  # reward, version
+Feedback = tuple[float, int | None]  # amount (units sold, or the reward), version
 
 
 class Violated(Exception):
@@ -31,7 +31,7 @@ class Ledger:
     feedback: dict[str, Feedback] = field(default_factory=dict)  # acknowledged, by decision id
     unchecked_decisions: list[str] = field(default_factory=list)  # not yet compared with the rows
     unchecked_feedback: list[str] = field(default_factory=list)
-    rewards: dict[str, set[float]] = field(default_factory=dict)  # sent for a decision, answered or not
+    amounts: dict[str, set[float]] = field(default_factory=dict)  # sent for a decision, answered or not
     pin: Control = field(default_factory=Control)
     freeze: Control = field(default_factory=Control)
     dropped: dict[str, Control] = field(default_factory=dict)  # by origin
@@ -46,20 +46,18 @@ class Ledger:
     def acknowledge_decision(self, answer: dict[str, Any]) -> None:
         known = self.decisions.setdefault(answer["decision_id"], answer)
         self.unchecked_decisions.append(answer["decision_id"])
-        if any(known[name] != answer[name] for name in ("arm", "price", "estimate", "radius")):
+        if any(known[name] != answer[name] for name in ("arm", "price", "estimate", "radius", "propensity")):
             raise Violated("one answer for one decision_id", f"{known} and then {answer}")
 
-    def acknowledge_feedback(self, id_: str, reward: float, version: int | None) -> None:
-        known = self.feedback.setdefault(id_, (reward, version))
+    def acknowledge_feedback(self, id_: str, amount: float, version: int | None) -> None:
+        known = self.feedback.setdefault(id_, (amount, version))
         self.unchecked_feedback.append(id_)
-        if known != (reward, version):
-            raise Violated("feedback is learned once", f"{id_}: {known} and then {(reward, version)}")
+        if known != (amount, version):
+            raise Violated("feedback is learned once", f"{id_}: {known} and then {(amount, version)}")
 
-    def refuse_feedback(self, id_: str, reward: float, status: int) -> None:
+    def refuse_feedback(self, id_: str, amount: float, status: int) -> None:
         """A refusal must have its reason."""
         if status == 404 and id_ in self.decisions:
             raise Violated("what was acknowledged is in the rows", f"decision {id_} is unknown (404)")
-        if status == 409 and self.rewards.get(id_, {reward}) == {reward}:
-            raise Violated(
-                "no conflict without a cause", f"{id_}: no other reward than {reward} was ever sent"
-            )
+        if status == 409 and self.amounts.get(id_, {amount}) == {amount}:
+            raise Violated("no conflict without a cause", f"{id_}: nothing but {amount} was ever sent")

@@ -16,6 +16,7 @@ SHARED: tuple[dict[str, Any], ...] = (
 LOCAL: tuple[dict[str, Any], ...] = ({"name": "strike", "min": 0.0, "max": 1.0},)
 PRICES = (8.0, 9.0, 10.0, 11.0, 12.0)
 MAX_STEP = 1.0
+MAX_UNITS = 2
 STEADY_SECONDS = 3.0
 
 # How often each action is drawn, relative to the others.
@@ -86,7 +87,7 @@ def make_plan(seed: int, step_count: int) -> Plan:
     rng = Random(f"plan {seed}")
     size = rng.choice((3, 3, 3, 4, 4, 5, 6, 7))
     names = NAMES[:size]
-    sections = _sections(rng)
+    sections = _sections(rng, Random(f"reward {seed}"))
     has_liar = rng.random() < 0.4
     actions = dict(ACTIONS) if has_liar else {name: each for name, each in ACTIONS.items() if name != "lie"}
     # Some runs concentrate on a few kinds of fault, which gives these the time to meet.
@@ -100,17 +101,19 @@ def make_plan(seed: int, step_count: int) -> Plan:
     return Plan(seed, names, sections, has_liar, steps)
 
 
-def _sections(rng: Random) -> dict[str, Any]:
+def _sections(rng: Random, reward_rng: Random) -> dict[str, Any]:
     """The configuration that all cities share."""
-    feedback: dict[str, Any] = {"window_seconds": rng.choice((10.0, 40.0, 3600.0)), "largest_reward": 100.0}
+    reward = _reward(reward_rng)
+    feedback: dict[str, Any] = {"window_seconds": rng.choice((10.0, 40.0, 3600.0))}
     if rng.random() < 0.6:
-        feedback["default_reward"] = 0.0
+        feedback["default_sold" if reward["kind"] == "purchase" else "default_reward"] = 0.0
     guardrails: dict[str, float] = {"floor": 8.5} if rng.random() < 0.5 else {}
     if rng.random() < 0.5:
         guardrails["max_step"] = MAX_STEP
     return {
         "arms": {"prices": list(PRICES)},
         "features": {"shared": list(SHARED), "local": list(LOCAL)},
+        "reward": reward,
         "policy": {"name": rng.choice(("netpool", "netpool", "netlinucb"))},
         "feedback": feedback,
         "clock": {"steady_seconds": STEADY_SECONDS},
@@ -118,3 +121,11 @@ def _sections(rng: Random) -> dict[str, Any]:
         "server": {"drain_seconds": 0.2, "fast_path": rng.random() < 0.8},
         "gossip": {"interval_seconds": 2.0, "fan_out": 2, "timeout_seconds": 1.0},
     }
+
+
+def _reward(rng: Random) -> dict[str, Any]:
+    """Half of the meshes learn from units sold; in some of these the cost is a feature of the context."""
+    if rng.random() < 0.5:
+        return {"kind": "value", "largest": 100.0}
+    cost = rng.choice((0.0, 9.5, LOCAL[0]["name"]))
+    return {"kind": "purchase", "cost": cost, "max_units": MAX_UNITS}
