@@ -136,9 +136,13 @@ def test_cities_in_groups_of_one_learn_as_if_alone() -> None:
     world, alone = Linear(cities=4), (1, 1, 1, 1)
     decisions = [
         np.array(
-            [step.arm for step in Mesh(world, make_policy(name), [0, 1], Conduct(groups=alone)).play(80)]
+            [step.arm for step in Mesh(world, policy, [0, 1], Conduct(groups=alone)).play(80)],
         )
-        for name in ("disjoint", "netpool", "shared")
+        for policy in (
+            make_policy("disjoint"),
+            make_policy("netpool", alpha=0.7, ridge=1.0),
+            make_policy("shared"),
+        )
     ]
     np.testing.assert_array_equal(decisions[0], decisions[1])
     np.testing.assert_array_equal(decisions[0], decisions[2])

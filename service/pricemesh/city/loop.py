@@ -104,7 +104,7 @@ class CityLoop:
         snapshot = self._learner.snapshot()
         with suppress(StorageUnavailable):
             self.submit(snapshot, SnapshotTicket())
-            self._learner.snapshot_version = snapshot.version
+            self._learner.snapshot_submitted(snapshot)
 
     async def close(self) -> None:
         """Commit what waits, then end the worker."""
@@ -317,8 +317,7 @@ class CityLoop:
         if isinstance(outcome, Exception):
             return
         try:
-            self._learner.learn(outcome.lessons)
-            self._learner.count(outcome.decisions)
+            self._learner.follow(outcome)
             if self._learner.snapshot_due:
                 self.save_snapshot()
         except Exception:  # what is durable is durable: the loop must go on

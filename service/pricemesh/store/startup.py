@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, insert, select
 
 from pricemesh.errors import InvalidParameter, NotStarted, SchemaChanged
 from pricemesh.runtime import Runtime
+from pricemesh.store.commands import Position
 from pricemesh.store.faults import reason
+from pricemesh.store.pending import newest_position
 from pricemesh.store.tables import (
     city,
     controls,
@@ -45,6 +47,7 @@ class StoredState(NamedTuple):
     controls: dict[str, tuple[str, float]]
     mesh_record: MeshRecord
     newest_row_at: float | None  # Unix seconds; None without decisions
+    position: Position  # of all rows
 
 
 @contextmanager
@@ -81,8 +84,7 @@ def check_description(connection: Connection, name: str, description: dict[str, 
 
 
 def read_state(connection: Connection, runtime: Runtime) -> StoredState:
-    for table in (decisions, feedback):  # a page that the next insert needs may be damaged
-        connection.scalar(select(func.max(table.c.number)))
+    position = newest_position(connection)  # also: a page that the next insert needs may be damaged
     snapshot = connection.execute(select(learner)).first()
     return StoredState(
         version=snapshot.version if snapshot else 0,
@@ -91,6 +93,7 @@ def read_state(connection: Connection, runtime: Runtime) -> StoredState:
         controls={row.name: (row.value, row.since) for row in connection.execute(select(controls))},
         mesh_record=_mesh_record(connection, runtime),
         newest_row_at=_newest_row_at(connection),
+        position=position,
     )
 
 

@@ -88,6 +88,8 @@ def make_plan(seed: int, step_count: int) -> Plan:
     size = rng.choice((3, 3, 3, 4, 4, 5, 6, 7))
     names = NAMES[:size]
     sections = _sections(rng, Random(f"reward {seed}"))
+    if Random(f"pending {seed}").random() < 0.5:
+        sections["policy"]["pending"] = "on"
     has_liar = rng.random() < 0.4
     actions = dict(ACTIONS) if has_liar else {name: each for name, each in ACTIONS.items() if name != "lie"}
     # Some runs concentrate on a few kinds of fault, which gives these the time to meet.
