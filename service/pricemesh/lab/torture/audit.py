@@ -172,7 +172,11 @@ class Audit:
             raise Violated("versions are dense and never used twice", seen)
         self._version = row.version
         context = self._codec.context(decision.vectors)
-        self.replica.learn(context, decision.arm, row.reward, decision.chance, pending=waited)
+        outcome = row.reward
+        if self.replica.learns_sales:
+            assert row.sold is not None
+            outcome = row.sold / self.city.settings.reward.max_units
+        self.replica.learn(context, decision.arm, outcome, decision.chance, pending=waited)
 
     @property
     def replica(self) -> Learner:
