@@ -28,14 +28,16 @@ from pricemesh.store import schema
 from pricemesh.store.backend import Backend, TimeLimits
 from pricemesh.store.causes import cause_of, was_rolled_back
 from pricemesh.store.commands import Command, Lesson, Probe
-from pricemesh.store.faults import reason
+from pricemesh.store.faults import NOTHING_CHANGED, WHAT_TO_DO_IN_DOUBT, reason
 from pricemesh.store.postgres import Postgres
-from pricemesh.store.reads import Reader, decisions_by_id, lessons_since
+from pricemesh.store.reads import Reader, Recall, decisions_by_id, lessons_since
 from pricemesh.store.sqlite import Sqlite
 from pricemesh.store.startup import (
     MeshRecord,
+    PresentState,
     StoredState,
     check_description,
+    read_present_state,
     read_state,
     refuse_damaged_values,
 )
@@ -45,11 +47,6 @@ __all__ = ["CommitResult", "Database", "MeshRecord", "Recall", "StoredState", "T
 
 MAX_LESSONS_IN_DOUBT = 10_000  # more than one commit can hold
 LOCK_POLL_SECONDS = 0.05
-NOTHING_CHANGED = "nothing was changed"
-WHAT_TO_DO_IN_DOUBT = (
-    "the commit may have happened nevertheless. Ask again under the same decision_id, or send the same "
-    "feedback again: what was committed is not done twice"
-)
 
 log = logging.getLogger("pricemesh")
 
@@ -59,13 +56,7 @@ class CommitResult(NamedTuple):
     lessons: list[Lesson]  # to be learned, in the order of their versions
     decisions: list[Decision]  # those that are new
     faults: Sequence[StorageUnavailable] = ()  # those among the results
-
-
-class Recall(NamedTuple):
-    """What decisions with a subject depend on."""
-
-    decisions: dict[str, Decision]  # by id, those that exist
-    latest_prices: dict[str, float]  # by subject
+    recovered: PresentState | None = None  # before this commit, where the answer of an earlier one was lost
 
 
 class Database:
@@ -88,6 +79,8 @@ class Database:
         self._confirmed_version = 0  # what was returned up to here may have been learned
         self._in_doubt = False  # a commit failed, and may have happened nevertheless
         self._unlearned: list[Lesson] = []  # lessons of such a commit
+        self._is_memory_stale = False  # such a commit may have changed what the city has in memory
+        self._recovered: PresentState | None = None  # what it has to be
         self._is_started = False
         self._is_silent = False  # the server answered nothing at all; only a probe asks it again
 
@@ -207,7 +200,7 @@ class Database:
         """Called from the writer's thread, before decisions with a subject are made. At most two statements,
         for thousands of each. Every fault is a StorageUnavailable."""
         try:
-            self._refuse_while_silent(())
+            self._begin()
             connection = self._own()
             with self._backend.reading(connection):
                 existing = decisions_by_id(self._backend, connection, decision_ids) if decision_ids else {}
@@ -237,14 +230,14 @@ class Database:
 
     def write(self, commands: Sequence[Command]) -> CommitResult:
         """Carry out all commands in one transaction. After a StorageUnavailable nothing may be acknowledged.
-        After an InDoubt the transaction may have happened: then the next commit recovers its lessons."""
-        self._backend.committing = False
+        After an InDoubt the transaction may have happened: then the next commit recovers what it did."""
         try:
-            self._refuse_while_silent(commands)
+            self._begin(commands)
             connection = self._own()
             if self._in_doubt:
                 self._check_files()
                 self._recover(connection)
+                self._recover_state(connection)
             self._in_doubt = True
             self._runtime.disk.before_commit()
             with self._backend.transaction(connection, commands):
@@ -260,15 +253,18 @@ class Database:
             raise self._failure("the database failed", fault) from None
         self._version = outcome.version
         self._in_doubt = self._is_silent = False
-        recovered, self._unlearned = self._unlearned, []
-        return CommitResult(outcome.results, [*recovered, *outcome.lessons], outcome.decisions)
+        lessons, self._unlearned = [*self._unlearned, *outcome.lessons], []
+        recovered, self._recovered = self._recovered, None
+        return CommitResult(outcome.results, lessons, outcome.decisions, recovered=recovered)
 
     @property
     def is_silent(self) -> bool:
         return self._is_silent
 
-    def _refuse_while_silent(self, commands: Sequence[Command]) -> None:
+    def _begin(self, commands: Sequence[Command] = ()) -> None:
         """While the server answers nothing, callers are refused at once; only a probe waits for it."""
+        self._is_memory_stale |= self._in_doubt and self._backend.committing
+        self._backend.committing = False
         if self._is_silent and not any(isinstance(command, Probe) for command in commands):
             raise StorageUnavailable(
                 f"the database does not answer: {NOTHING_CHANGED}; try again in a moment",
@@ -295,6 +291,7 @@ class Database:
         befalls one of them, the lessons of those that were committed are returned."""
         faults: list[StorageUnavailable] = []
         total = CommitResult([], [], [], faults)
+        recovered: PresentState | None = None
         for command in commands:
             try:
                 outcome = self.write([command])
@@ -309,7 +306,10 @@ class Database:
                 total.results.extend(outcome.results)
                 total.lessons.extend(outcome.lessons)
                 total.decisions.extend(outcome.decisions)
-        return total
+                recovered = outcome.recovered or recovered
+        if recovered is not None:  # between two of these commands: it is to be read again after the last
+            self._in_doubt = self._is_memory_stale = True
+        return total._replace(recovered=recovered)
 
     def _recover(self, connection: Connection) -> None:
         """Read the lessons of a commit that failed and happened nevertheless. They wait here until a commit
@@ -319,6 +319,13 @@ class Database:
         if lessons:
             self._version = lessons[-1].version
             self._unlearned += lessons
+
+    def _recover_state(self, connection: Connection) -> None:
+        """Read what else such a commit may have changed that the city has in memory. It waits here, too."""
+        if self._is_memory_stale:
+            with connection.begin():
+                self._recovered = read_present_state(connection, self._runtime)
+            self._is_memory_stale = False
 
 
 def _backend(url: str, limits: TimeLimits) -> Backend:
