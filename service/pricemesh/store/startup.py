@@ -38,14 +38,20 @@ class MeshRecord(NamedTuple):
     dropped: list[str]
 
 
+class PresentState(NamedTuple):
+    """What a city that is running has in memory too, except its learner."""
+
+    controls: dict[str, tuple[str, float]]  # by name: JSON, since
+    mesh_record: MeshRecord
+
+
 class StoredState(NamedTuple):
     """All that a start reads, except lessons."""
 
     version: int  # of the snapshot; 0 without one
     payload: bytes | None
     tallies: dict[str, Any]
-    controls: dict[str, tuple[str, float]]
-    mesh_record: MeshRecord
+    present: PresentState
     newest_row_at: float | None  # Unix seconds; None without decisions
     position: Position  # of all rows
 
@@ -90,10 +96,16 @@ def read_state(connection: Connection, runtime: Runtime) -> StoredState:
         version=snapshot.version if snapshot else 0,
         payload=snapshot.payload if snapshot else None,
         tallies=json.loads(snapshot.tallies) if snapshot else {},
-        controls={row.name: (row.value, row.since) for row in connection.execute(select(controls))},
-        mesh_record=_mesh_record(connection, runtime),
+        present=read_present_state(connection, runtime),
         newest_row_at=_newest_row_at(connection),
         position=position,
+    )
+
+
+def read_present_state(connection: Connection, runtime: Runtime) -> PresentState:
+    return PresentState(
+        controls={row.name: (row.value, row.since) for row in connection.execute(select(controls))},
+        mesh_record=_mesh_record(connection, runtime),
     )
 
 
