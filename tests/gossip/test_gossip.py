@@ -32,24 +32,31 @@ from tests.running import RunningCity, settings_for
 # The system is the algorithm
 
 
-@pytest.mark.parametrize("policy", ["netpool", "netlinucb", "netsgducb", "disjoint"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        *({"name": name} for name in ("netpool", "netlinucb", "netsgducb", "disjoint")),
+        *({"name": name, "exploration": "thompson"} for name in ("netpool", "netlinucb")),
+    ],
+    ids=lambda policy: "-".join(policy.values()),
+)
 @pytest.mark.parametrize(
     ("cities", "rounds"), [(3, 60), pytest.param(6, 300, marks=pytest.mark.slow)], ids=["short", "whole"]
 )
 def test_services_over_http_decide_as_the_mesh_in_one_process(
-    start_cities: Start, policy: str, cities: int, rounds: int
+    start_cities: Start, policy: dict[str, str], cities: int, rounds: int
 ) -> None:
-    """Every decision of every city in every round, on the same seed; radii too."""
+    """Every decision of every city in every round, on the same seed; radii and propensities too."""
     world = Linear(cities=cities, arms=4, shared=5, local=2)
     names = [f"city{i}" for i in range(cities)]
     services = start_cities(
         *names,
         arms={"prices": [1.0, 2.0, 3.0, 4.0]},
         features={"shared": [f"c{i}" for i in range(5)], "local": ["s0", "s1"]},
-        policy={"name": policy},
+        policy={**policy, "seed": 11},
         gossip={"secrets": SECRETS},
     )
-    mesh = Mesh(world, make_policy(policy), [11])
+    mesh = Mesh(world, make_policy(**policy), [11])
     for step, now in zip(mesh.play(rounds), world.instance([11]).rounds(), strict=False):
         tick(services)
         for i, city in enumerate(services):
@@ -62,6 +69,7 @@ def test_services_over_http_decide_as_the_mesh_in_one_process(
             answer = city.http.post("/price", json=asked).json()
             assert answer["arm"] == step.arm[0, i], (step.round, i)
             assert answer["radius"] == pytest.approx(step.radius[0, i], rel=1e-9)
+            assert answer["propensity"] == pytest.approx(step.propensity[0, i], abs=1e-9)
         for i, city in enumerate(services):
             given = city.feedback(f"round{step.round}", float(step.reward[0, i]))
             assert given.status_code == 200, given.text
