@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -106,6 +107,7 @@ def test_what_each_peer_told_adds_up_to_the_decision(start_cities: Start, policy
     faro = cities[0]
     rng = Random(5)
     asked = {"requests": [context(rng) for _ in range(20)]}
+    then = deepcopy(faro.pricing.learner)  # the decisions narrow the radius of later ones
     for made in faro.http.post("/price/batch", json=asked).json()["decisions"]:
         record = faro.http.get(f"/decisions/{made['decision_id']}").json()
         told = record["contributions"]
@@ -113,7 +115,7 @@ def test_what_each_peer_told_adds_up_to_the_decision(start_cities: Start, policy
         assert sum(each["estimate"] for each in told) == pytest.approx(made["estimate"], abs=1e-9)
         assert sum(each["radius"] for each in told) == pytest.approx(made["radius"], abs=1e-9)
         x = np.array([*record["context"]["shared"].values(), *record["context"]["local"].values()])
-        estimate, radius = faro.pricing.learner.contributions(x[None], np.array([made["arm"]]))
+        estimate, radius = then.contributions(x[None], np.array([made["arm"]]))
         np.testing.assert_allclose([each["estimate"] for each in told[1:]], estimate[0], atol=1e-9)
         np.testing.assert_allclose([each["radius"] for each in told[1:]], radius[0], atol=1e-9)
         assert abs(told[1]["estimate"]) > 0
