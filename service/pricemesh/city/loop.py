@@ -23,7 +23,7 @@ from pricemesh.runtime import Runtime
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
 from pricemesh.store.database import CommitResult, Database, Recall
 from pricemesh.store.faults import WHAT_TO_DO_IN_DOUBT
-from pricemesh.store.startup import PresentState
+from pricemesh.store.present_state import PresentState
 
 __all__ = ["CityLoop", "FutureTicket", "Ticket"]
 

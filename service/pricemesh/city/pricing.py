@@ -36,8 +36,9 @@ from pricemesh.store.commands import (
     UpdateMesh,
 )
 from pricemesh.store.database import Database, TimeLimits
+from pricemesh.store.present_state import MeshRecord, PresentState
 from pricemesh.store.reads import DecisionPage
-from pricemesh.store.startup import MeshRecord, PresentState, StoredState, refuse_damaged_values
+from pricemesh.store.startup import StoredState, refuse_damaged_values
 
 log = logging.getLogger("pricemesh")
 

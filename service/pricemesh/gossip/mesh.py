@@ -20,7 +20,7 @@ from pricemesh.gossip.peers import AddressBook, Counts
 from pricemesh.gossip.publisher import Publisher
 from pricemesh.gossip.server import GossipServer
 from pricemesh.gossip.signing import Keyring
-from pricemesh.store.startup import MeshRecord
+from pricemesh.store.present_state import MeshRecord
 
 log = logging.getLogger("pricemesh.gossip")
 

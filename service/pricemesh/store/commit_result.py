@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from pricemesh.core.decision import Decision
 from pricemesh.errors import StorageUnavailable
 from pricemesh.store.commands import Lesson, Position, Unanswered
-from pricemesh.store.startup import PresentState
+from pricemesh.store.present_state import PresentState
 
 
 class Missed(NamedTuple):

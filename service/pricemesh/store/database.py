@@ -31,11 +31,10 @@ from pricemesh.store.commit_result import CommitResult, Missed
 from pricemesh.store.faults import NOTHING_CHANGED, WHAT_TO_DO_IN_DOUBT, reason
 from pricemesh.store.pending import Change, changes_since, last_closed, missed_since
 from pricemesh.store.postgres import Postgres
+from pricemesh.store.present_state import MeshRecord, PresentState
 from pricemesh.store.reads import Reader, Recall, decisions_by_id, lessons_since
 from pricemesh.store.sqlite import Sqlite
 from pricemesh.store.startup import (
-    MeshRecord,
-    PresentState,
     StoredState,
     check_description,
     read_present_state,

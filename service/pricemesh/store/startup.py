@@ -12,6 +12,7 @@ from pricemesh.runtime import Runtime
 from pricemesh.store.commands import Position
 from pricemesh.store.faults import reason
 from pricemesh.store.pending import newest_position
+from pricemesh.store.present_state import MeshRecord, PresentState
 from pricemesh.store.tables import (
     city,
     controls,
@@ -24,25 +25,6 @@ from pricemesh.store.tables import (
     peers,
     trusted,
 )
-
-
-class MeshRecord(NamedTuple):
-    """The mesh as this city knows it, and the city's own place in it."""
-
-    epoch: int
-    seed: bytes
-    memory: dict[str, Any]
-    letters: list[tuple[bytes, float]]  # wire form, when it was received
-    peers: list[str]
-    trusted: dict[str, bytes]
-    dropped: list[str]
-
-
-class PresentState(NamedTuple):
-    """What a city that is running has in memory too, except its learner."""
-
-    controls: dict[str, tuple[str, float]]  # by name: JSON, since
-    mesh_record: MeshRecord
 
 
 class StoredState(NamedTuple):
