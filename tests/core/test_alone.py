@@ -63,7 +63,7 @@ def test_score_alone_and_shares_do_not_change_the_learner() -> None:
 
 def test_shares_of_netpool_are_shares_of_the_information() -> None:
     """The peers add L to the cc-block of W; L and the city's own Lambda are all the information it uses."""
-    city, _ = with_and_without_peers("netpool", heterogeneity=0.3)
+    city, _ = with_and_without_peers("netpool", heterogeneity=0.3, ridge=1.0)
     c = SHARED
     gain = city.pooled.gram - city.own.gram  # type: ignore[attr-defined]
     peers = sum(np.trace(gain[k, :c, :c]) for k in range(ARMS))

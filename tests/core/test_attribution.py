@@ -12,7 +12,7 @@ from tests.core.trained import ARMS, DIM, LOCAL, PEER_POLICIES, SHARED, summarie
 @pytest.mark.parametrize("name", PEER_POLICIES)
 def test_a_contribution_is_what_the_estimate_and_the_squared_radius_lose_without_the_peer(name: str) -> None:
     rng = np.random.default_rng(9)
-    city = trained_learner(name, 0)
+    city = trained_learner(name, 0, alpha=0.7)
     peers = {origin: trained_learner(name, i) for i, origin in enumerate(("faro", "porto", "viseu"), 1)}
     city.absorb_summaries("lisbon", summaries_of(peers))
     city.learn(rng.normal(size=DIM) / 3, 1, 0.5)  # learned after the absorb: part of the city's own share

@@ -29,7 +29,7 @@ def test_netpool_without_heterogeneity_is_shared_linucb(
     arms, shared, locals_, length, ridge, seed = mesh
     rng, widest, cities = np.random.default_rng(seed), max(locals_), len(locals_)
     central = make_policy("shared", ridge=ridge).learner(Shape(arms, shared, widest, (cities,)))
-    policy = make_policy("netpool", ridge=ridge, heterogeneity=0, trust="equal")
+    policy = make_policy("netpool", alpha=0.7, ridge=ridge, heterogeneity=0, trust="equal")
     learners = [policy.learner(Shape(arms, shared, s)) for s in locals_]
     summaries: list[Summary] = []
     for version in range(length):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from pricemesh.core.policies import Policy, Shape, make_policy
+from pricemesh.core.thompson import city_seed, draw, propensities, uniform_of
 from pricemesh.core.ucb import choose
 from pricemesh.errors import InvalidParameter
 from pricemesh.lab.mesh import Conduct, Mesh, group_sizes, rows
@@ -59,6 +60,25 @@ def test_regret_counts_from_the_best_arm_and_rows_are_flat() -> None:
         assert row.best_arm == expected.argmax()
         assert row.regret == pytest.approx(expected.max() - expected[row.arm])
     assert min(row.regret for row in flat) >= 0
+    assert {row.propensity for row in flat} == {1.0}
+
+
+@pytest.mark.parametrize("groups", [None, (2, 1, 1)])
+def test_each_city_of_the_mesh_draws_by_its_seed_its_name_and_the_round(
+    groups: tuple[int, ...] | None,
+) -> None:
+    world, seeds = Linear(cities=4, arms=3, shared=4, local=2), [5, 6]
+    policy = make_policy("netpool", exploration="thompson", thompson_scale=0.5)
+    arms = set()
+    for step in Mesh(world, policy, seeds, Conduct(groups=groups)).play(20):
+        for row in rows(step, seeds):
+            place = seeds.index(row.seed), row.city
+            p = propensities(step.score.estimate[place], 0.5 * step.score.radius[place])
+            uniform = uniform_of(city_seed(f"city{row.city}", row.seed), f"round{step.round}")
+            assert row.arm == draw(p, uniform)
+            assert row.propensity == pytest.approx(p[row.arm], rel=1e-12)
+        arms.add(tuple(step.arm.ravel().tolist()))
+    assert len(arms) > 10
 
 
 @pytest.mark.parametrize(
@@ -136,9 +156,13 @@ def test_cities_in_groups_of_one_learn_as_if_alone() -> None:
     world, alone = Linear(cities=4), (1, 1, 1, 1)
     decisions = [
         np.array(
-            [step.arm for step in Mesh(world, make_policy(name), [0, 1], Conduct(groups=alone)).play(80)]
+            [step.arm for step in Mesh(world, policy, [0, 1], Conduct(groups=alone)).play(80)],
         )
-        for name in ("disjoint", "netpool", "shared")
+        for policy in (
+            make_policy("disjoint"),
+            make_policy("netpool", alpha=0.7, ridge=1.0),
+            make_policy("shared"),
+        )
     ]
     np.testing.assert_array_equal(decisions[0], decisions[1])
     np.testing.assert_array_equal(decisions[0], decisions[2])

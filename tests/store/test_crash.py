@@ -67,6 +67,11 @@ def check(url: str, database_url: str, answers: Answers, probe_id: str) -> None:
             .join_from(feedback, decisions, feedback.c.decision == decisions.c.number)
             .order_by(feedback.c.version)
         ).all()
+        waiting = connection.execute(
+            sa.select(decisions.c.arm, decisions.c.vectors)
+            .join_from(decisions, feedback, feedback.c.decision == decisions.c.number, isouter=True)
+            .where(feedback.c.number.is_(None))
+        ).all()
     engine.dispose()
     assert answers.decisions.items() <= arms_by_id.items(), "an acknowledged decision was lost"
     rewards = {row.id: (row.reward, row.version) for row in rows}
@@ -77,6 +82,8 @@ def check(url: str, database_url: str, answers: Answers, probe_id: str) -> None:
     rebuilt = make_policy("netpool").learner(Shape(5, 3, 2))
     for row in rows:
         rebuilt.learn(np.frombuffer(row.vectors, count=5), row.arm, row.reward)
+    for row in waiting:
+        rebuilt.pend(np.frombuffer(row.vectors, count=5)[None], np.array([row.arm]))
     probe = {
         "shared": {"demand": 0.3, "rain": 0.6, "event": 1.0},
         "local": {"tourists": 0.5, "strike": 1.0},

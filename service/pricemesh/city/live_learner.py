@@ -1,6 +1,7 @@
 """The learner that serves: what it has learned, its version, snapshots and peers' part. No SQL, no clock.
 
-After a restart it equals the learner that learned exactly the committed feedback, in the order of versions.
+After a restart it equals the learner that learned exactly the committed feedback, in the order of versions,
+and counts exactly the committed decisions that wait for feedback.
 """
 
 import json
@@ -13,15 +14,19 @@ from typing import Any
 import numpy as np
 
 from pricemesh.city.settings import Settings
+from pricemesh.core.arrays import Array, Ints
 from pricemesh.core.decision import Decision, DecisionCodec
 from pricemesh.core.policies import dump, load
 from pricemesh.core.summary import Summary
 from pricemesh.errors import BadSummary
-from pricemesh.store.commands import Lesson, SaveSnapshot
+from pricemesh.store.commands import Lesson, Position, SaveSnapshot, Unanswered
+from pricemesh.store.commit_result import CommitResult
 
 log = logging.getLogger("pricemesh")
 
-LESSONS_BETWEEN_SNAPSHOTS = 1000  # the most that a start has to learn again
+# The most that a start has to learn, or to count, again.
+LESSONS_BETWEEN_SNAPSHOTS = 1000
+ROWS_BETWEEN_SNAPSHOTS = 5000
 
 
 class LiveLearner:
@@ -34,6 +39,9 @@ class LiveLearner:
         self.committed_mixes = 0  # of these, how many are committed
         self.snapshot_version = 0  # of the newest snapshot that was submitted
         self.lessons_between_snapshots = LESSONS_BETWEEN_SNAPSHOTS
+        self.rows_between_snapshots = ROWS_BETWEEN_SNAPSHOTS
+        self.position = Position()  # of the rows that the learner has counted
+        self.rows_since_snapshot = 0  # that began or stopped to wait for feedback
         arms = settings.shape.arms
         self.lesson_counts = np.zeros(arms)  # by arm
         self.reward_sums = np.zeros(arms)
@@ -46,19 +54,55 @@ class LiveLearner:
 
     # Own data
 
+    def follow(self, outcome: CommitResult) -> None:
+        """Learn and count what a commit did."""
+        self.count(outcome.decisions)
+        self.pend(outcome.decisions)
+        self.learn(outcome.lessons)
+        self.release(outcome.released)
+        self.position = outcome.position
+
     def learn(self, lessons: Iterable[Lesson]) -> None:
+        learner = self.learner
         for lesson in lessons:
-            self.learner.learn(self._codec.context(lesson.vectors), lesson.arm, lesson.reward)
+            context, outcome = self._codec.context(lesson.vectors), self._outcome(lesson)
+            learner.learn(context, lesson.arm, outcome, lesson.chance, pending=lesson.waited)
             self.lesson_counts[lesson.arm] += 1
             self.reward_sums[lesson.arm] += lesson.reward
             if lesson.sold is not None:
                 self.units_sold[lesson.arm] += lesson.sold
             self.version = lesson.version
 
+    def _outcome(self, lesson: Lesson) -> float:
+        """What the policy learns: the reward, or the share of the units that was sold."""
+        if not self.learner.learns_sales:
+            return lesson.reward
+        assert lesson.sold is not None
+        return lesson.sold / self._settings.reward.max_units
+
     def count(self, decisions: Sequence[Decision]) -> None:
         counts = self.decision_counts
         for decision in decisions:
             counts[decision.arm] += 1
+
+    def pend(self, decisions: Sequence[Decision | Unanswered]) -> None:
+        """Count decisions until their feedback comes."""
+        if decisions and self.learner.counts_pending:
+            self.learner.pend(*self._columns(decisions))
+            self.rows_since_snapshot += len(decisions)
+
+    def release(self, decisions: Sequence[Unanswered]) -> None:
+        """Stop counting decisions that will not be learned."""
+        if decisions and self.learner.counts_pending:
+            self.learner.release(*self._columns(decisions))
+            self.rows_since_snapshot += len(decisions)
+
+    def _columns(self, decisions: Sequence[Decision | Unanswered]) -> tuple[Array, Ints, Array]:
+        """Contexts (m, d), arms (m,), and chances (m,), nan where the policy did not predict one."""
+        contexts = self._codec.contexts([decision.vectors for decision in decisions])
+        arms = np.array([decision.arm for decision in decisions])
+        chances = [decision.chance for decision in decisions]  # None becomes nan
+        return contexts, arms, np.array(chances, dtype=np.float64)
 
     # Snapshots
 
@@ -69,11 +113,17 @@ class LiveLearner:
 
     @property
     def snapshot_due(self) -> bool:
-        return self.version - self.snapshot_version >= self.lessons_between_snapshots
+        return (
+            self.version - self.snapshot_version >= self.lessons_between_snapshots
+            or self.rows_since_snapshot >= self.rows_between_snapshots
+        )
 
     @property
-    def has_unsaved_lessons(self) -> bool:
-        return self.version > self.snapshot_version
+    def has_unsaved_rows(self) -> bool:
+        return self.version > self.snapshot_version or self.rows_since_snapshot > 0
+
+    def snapshot_submitted(self, snapshot: SaveSnapshot) -> None:
+        self.snapshot_version, self.rows_since_snapshot = snapshot.version, 0
 
     def snapshot(self) -> SaveSnapshot:
         payload = dump(self.learner)
@@ -84,6 +134,7 @@ class LiveLearner:
             "reward_sums": self.reward_sums.tolist(),
             "units_sold": self.units_sold.tolist(),
             "mixes": self.mixes,
+            "position": self.position,
         }
         return SaveSnapshot(self.version, json.dumps(tallies), payload)
 
@@ -101,6 +152,7 @@ class LiveLearner:
         self.units_sold[:] = tallies.get("units_sold", 0.0)  # snapshots made before there were purchases
         self.mixes = self.committed_mixes = tallies.get("mixes", 0)
         self.version = self.snapshot_version = version
+        self.position = Position(*tallies.get("position", ()))
 
     # Peers
 

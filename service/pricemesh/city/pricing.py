@@ -36,6 +36,7 @@ from pricemesh.store.commands import (
     UpdateMesh,
 )
 from pricemesh.store.database import Database, TimeLimits
+from pricemesh.store.present_state import MeshRecord, PresentState
 from pricemesh.store.reads import DecisionPage
 from pricemesh.store.startup import StoredState, refuse_damaged_values
 
@@ -83,6 +84,7 @@ class Pricing:
         self._loop: CityLoop | None = None
         self._short_reads = ReadLane(runtime, "short reads", SHORT_READS_AT_A_TIME, limits.read_seconds)
         self._long_reads = ReadLane(runtime, "long reads", LONG_READS_AT_A_TIME, limits.read_seconds)
+        self.recover_mesh: Callable[[MeshRecord], None] = lambda _record: None  # as gossip does it
         self._opened = False
         self.draining = False
 
@@ -99,7 +101,7 @@ class Pricing:
     def open(self) -> None:
         """Own the database and bring the learner to what it keeps; raises whatever hinders a start."""
         stored = self.database.open(self.settings.schema_description)
-        self.mesh_record = stored.mesh_record
+        self.mesh_record = stored.present.mesh_record
         try:
             with refuse_damaged_values():
                 self._restore(stored)
@@ -117,11 +119,26 @@ class Pricing:
             self.clock.resume(stored.newest_row_at, self.settings.feedback.window_seconds)
         if stored.payload is not None:
             self.live.load(stored.payload, stored.tallies, stored.version)
-        for lessons in self.database.lessons(self.version):
+        counted = self.live.position
+        if self.learner.counts_pending:
+            closed_before = self.clock.read().earliest - self.settings.feedback.window_seconds
+            for change in self.database.changes_of_pending(counted, closed_before):
+                self.live.pend(change.begun)
+                self.live.release(change.released)
+        for lessons in self.database.lessons(self.version, counted):
             self.live.learn(lessons)
+        self.live.position = self.database.position
+        self._load_controls(stored.present)
+
+    def _load_controls(self, present: PresentState) -> None:
         self.controls.load(
-            {name: Control(json.loads(value), since) for name, (value, since) in stored.controls.items()}
+            {name: Control(json.loads(value), since) for name, (value, since) in present.controls.items()}
         )
+
+    def _recover(self, present: PresentState) -> None:
+        """A commit whose answer was lost may have happened: from now on what is stored is in force."""
+        self._load_controls(present)
+        self.recover_mesh(present.mesh_record)
 
     async def start(self) -> None:
         if not self._opened:
@@ -135,12 +152,13 @@ class Pricing:
             self.health,
             self.gate,
             self.settings.limits.max_wait_seconds,
+            self._recover,
         )
 
     async def stop(self) -> None:
         self.health.close()
         if self._loop is not None:
-            if self.live.has_unsaved_lessons:
+            if self.live.has_unsaved_rows:
                 self._loop.save_snapshot()
             await self._loop.close()
             self._loop = None
@@ -181,8 +199,9 @@ class Pricing:
         return await self.loop.commit(command)
 
     async def close_windows(self) -> None:
-        """Where a default is configured, give it to decisions whose window has closed, for ever."""
-        if self.settings.feedback.default_amount is None:
+        """Where a default is configured, give it to decisions whose window has closed, for ever. Where the
+        learner counts decisions that wait, those stop waiting."""
+        if not self._closes_windows:
             return
         tenth = self.settings.feedback.window_seconds / 10
         pause_seconds = min(MAX_WINDOW_PAUSE_SECONDS, max(MIN_WINDOW_PAUSE_SECONDS, tenth))
@@ -195,12 +214,17 @@ class Pricing:
                     log.warning("windows not closed", extra={"fault": str(fault)})
             await asyncio.sleep(pause_seconds)
 
+    @property
+    def _closes_windows(self) -> bool:
+        return self.settings.feedback.default_amount is not None or self.learner.counts_pending
+
     async def close_window(self) -> int:
-        """Give the default amount to some decisions whose window has closed unanswered. Returns how many
-        were settled, with feedback or without; 0 when none is left, or the clock is not steady."""
+        """Settle some decisions whose window has closed unanswered, by the default amount if there is one.
+        Returns how many were settled, with feedback or without; 0 when none is left, or the clock is not
+        steady."""
         amount = self.settings.feedback.default_amount
         time = self.clock.read()
-        if amount is None or not time.is_steady:
+        if not self._closes_windows or not time.is_steady:
             return 0
         closed_before = time.now - self.settings.feedback.window_seconds
         command = CloseWindow(closed_before, amount, time.now, self.controls.frozen, self._margin)

@@ -91,6 +91,11 @@ class DecisionCodec:
     def context(self, vectors: bytes) -> Array:
         return np.frombuffer(vectors, count=self._dim)
 
+    def contexts(self, vectors: Sequence[bytes]) -> Array:
+        """(m, d)."""
+        size = 8 * self._dim
+        return np.frombuffer(b"".join([each[:size] for each in vectors])).reshape(-1, self._dim)
+
     def chosen(self, arm: int, vectors: bytes) -> tuple[float, float]:
         """The estimate and the radius of the arm that was chosen."""
         return self._chosen[arm](vectors)

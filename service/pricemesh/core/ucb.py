@@ -3,7 +3,7 @@
 Axes: `...` any batch (none for one city), K arms, d = c + s features, shared ones first.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pricemesh.core.arrays import Array, Ints
 from pricemesh.errors import InvalidParameter
 
-# Bounds that differ by less than this (relative) count as equal and the lowest index wins, so that a batch
-# and a single city choose the same arm although they round differently.
+# Bounds that differ by less than this, relative to the best bound and its radius, count as equal and the
+# lowest index wins, so that a batch and a single city choose the same arm although they round differently.
 TIE_TOLERANCE = 1e-12
 
 # In one intermediate array; more contexts are scored in chunks, which bounds the memory.
@@ -26,7 +26,7 @@ class Score(NamedTuple):
     radius: Array  # (..., K), the exploration factor included
 
 
-def score_dense(theta: Array, covariance: Array, x: Array, alpha: float) -> Score:
+def score_dense(theta: Array, covariance: Array, x: Array, alpha: Array | float) -> Score:
     """x'theta and alpha * sqrt(x' C x); theta (..., K, d), covariance (..., K, d, d), x (..., d)."""
     if theta.ndim > 2:
         per_arm = x[..., None, :]
@@ -42,7 +42,7 @@ def score_dense(theta: Array, covariance: Array, x: Array, alpha: float) -> Scor
     return _score_rows(theta, stacked, x, alpha)
 
 
-def _score_rows(theta: Array, stacked: Array, x: Array, alpha: float) -> Score:
+def _score_rows(theta: Array, stacked: Array, x: Array, alpha: Array | float) -> Score:
     """Score m contexts (m, d) of one city; `stacked` (K d, d) are the matrices of its arms."""
     chunk = max(1, MAX_INTERMEDIATE_NUMBERS // theta.size)
     if len(x) > chunk:
@@ -62,9 +62,15 @@ def choose(score: Score, allowed: NDArray[np.bool_] | None = None) -> Ints:
     bound = score.estimate + score.radius
     if allowed is not None:
         bound = np.where(allowed, bound, -np.inf)
-    # For one city a Python float is much faster than an array with one element.
-    best = bound.item(bound.argmax()) if bound.ndim == 1 else bound.max(axis=-1, keepdims=True)
+    best: Any
+    radius: Any
+    if bound.ndim == 1:  # for one city a Python float is much faster than an array with one element
+        place = bound.argmax()
+        best, radius = bound.item(place), score.radius.item(place)
+    else:
+        places = bound.argmax(axis=-1, keepdims=True)
+        best, radius = (np.take_along_axis(each, places, axis=-1) for each in (bound, score.radius))
     if not (best > -np.inf if bound.ndim == 1 else np.all(best > -np.inf)):
         raise InvalidParameter("no arm can be chosen: none is allowed, or no allowed arm has a finite bound")
-    arm: Ints = (bound >= best - TIE_TOLERANCE * (1.0 + abs(best))).argmax(axis=-1)
+    arm: Ints = (bound >= best - TIE_TOLERANCE * (abs(best) + radius)).argmax(axis=-1)
     return arm

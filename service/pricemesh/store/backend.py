@@ -55,9 +55,9 @@ class Backend(Protocol):
 
     def insert(
         self, connection: Connection, table: str, common: dict[str, Any], columns: Mapping[str, Sequence[Any]]
-    ) -> None:
+    ) -> int:
         """Insert rows that have the values `common` in common; `columns` holds the values that differ, as
-        one sequence per column."""
+        one sequence per column. Returns the number of the last row."""
         ...
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:

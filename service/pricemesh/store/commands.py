@@ -68,11 +68,12 @@ class SaveFeedback(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class CloseWindow:
-    """Give the default amount to decisions made before `decided_before` that have no feedback. The result is
-    how many decisions were settled, with feedback or without; 0 when none is left."""
+    """Give the default amount to decisions made before `decided_before` that have no feedback; without an
+    amount they only stop waiting. The result is how many decisions were settled, with feedback or without; 0
+    when none is left."""
 
     decided_before: float
-    amount: float  # as in SaveFeedback
+    amount: float | None  # as in SaveFeedback
     at: float
     frozen: bool
     margin: Margin | None = None
@@ -176,6 +177,23 @@ Command = (
 )
 
 
+class Position(NamedTuple):
+    """How far the rows were counted: the numbers of the last decision and of the last feedback, and of the
+    last decision whose window was closed."""
+
+    decision: int = 0
+    feedback: int = 0
+    settled: int = 0
+
+
+class Unanswered(NamedTuple):
+    """A decision as the learner counts it while it waits for feedback."""
+
+    arm: int
+    vectors: bytes
+    chance: float | None
+
+
 class Lesson(msgspec.Struct, frozen=True, gc=False):
     """A reward to be learned, and the learner's version with it."""
 
@@ -185,6 +203,7 @@ class Lesson(msgspec.Struct, frozen=True, gc=False):
     version: int
     sold: float | None  # units; None in a city of values
     chance: float | None  # of a sale, as predicted when the decision was made
+    waited: bool = False  # until now the decision counted as one that waits for feedback
 
 
 class FeedbackResult(msgspec.Struct, frozen=True, gc=False):

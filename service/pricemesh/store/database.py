@@ -7,14 +7,13 @@ differs between SQLite and Postgres is behind `Backend`.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from alembic.util import CommandError
 from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
-from pricemesh.core.decision import Decision
 from pricemesh.errors import (
     DatabaseInUse,
     InDoubt,
@@ -27,15 +26,18 @@ from pricemesh.runtime import Runtime
 from pricemesh.store import schema
 from pricemesh.store.backend import Backend, TimeLimits
 from pricemesh.store.causes import cause_of, was_rolled_back
-from pricemesh.store.commands import Command, Lesson, Probe
-from pricemesh.store.faults import reason
+from pricemesh.store.commands import Command, Lesson, Position, Probe, Unanswered
+from pricemesh.store.commit_result import CommitResult, Missed
+from pricemesh.store.faults import NOTHING_CHANGED, WHAT_TO_DO_IN_DOUBT, reason
+from pricemesh.store.pending import Change, changes_since, last_closed, missed_since
 from pricemesh.store.postgres import Postgres
-from pricemesh.store.reads import Reader, decisions_by_id, lessons_since
+from pricemesh.store.present_state import MeshRecord, PresentState
+from pricemesh.store.reads import Reader, Recall, decisions_by_id, lessons_since
 from pricemesh.store.sqlite import Sqlite
 from pricemesh.store.startup import (
-    MeshRecord,
     StoredState,
     check_description,
+    read_present_state,
     read_state,
     refuse_damaged_values,
 )
@@ -43,29 +45,10 @@ from pricemesh.store.writes import carry_out
 
 __all__ = ["CommitResult", "Database", "MeshRecord", "Recall", "StoredState", "TimeLimits", "migrate"]
 
-MAX_LESSONS_IN_DOUBT = 10_000  # more than one commit can hold
+NOTHING_COUNTED = Position()
 LOCK_POLL_SECONDS = 0.05
-NOTHING_CHANGED = "nothing was changed"
-WHAT_TO_DO_IN_DOUBT = (
-    "the commit may have happened nevertheless. Ask again under the same decision_id, or send the same "
-    "feedback again: what was committed is not done twice"
-)
 
 log = logging.getLogger("pricemesh")
-
-
-class CommitResult(NamedTuple):
-    results: list[Any]  # one per command; an exception where the database refused that command alone
-    lessons: list[Lesson]  # to be learned, in the order of their versions
-    decisions: list[Decision]  # those that are new
-    faults: Sequence[StorageUnavailable] = ()  # those among the results
-
-
-class Recall(NamedTuple):
-    """What decisions with a subject depend on."""
-
-    decisions: dict[str, Decision]  # by id, those that exist
-    latest_prices: dict[str, float]  # by subject
 
 
 class Database:
@@ -87,7 +70,10 @@ class Database:
         self._version = 0
         self._confirmed_version = 0  # what was returned up to here may have been learned
         self._in_doubt = False  # a commit failed, and may have happened nevertheless
-        self._unlearned: list[Lesson] = []  # lessons of such a commit
+        self._missed: list[Missed] = []  # what such commits did
+        self._is_memory_stale = False  # such a commit may have changed what the city has in memory
+        self._recovered: PresentState | None = None  # what it has to be
+        self.position = self._confirmed_position = Position()  # of the committed rows
         self._is_started = False
         self._is_silent = False  # the server answered nothing at all; only a probe asks it again
 
@@ -103,16 +89,32 @@ class Database:
                 self._backend.update_schema(connection, current, target)
             with connection.begin():
                 check_description(connection, self._city, description)
-                return read_state(connection, self._runtime)
+                stored = read_state(connection, self._runtime)
+        self.position = self._confirmed_position = stored.position
+        return stored
 
-    def lessons(self, version: int) -> Iterator[list[Lesson]]:
-        """The lessons after `version`, in order, in groups. The caller reads all of them before the first
-        commit, which continues from the last version read here."""
+    def changes_of_pending(self, counted: Position, closed_before: float) -> Iterator[Change]:
+        """What a learner that has counted decisions up to `counted` has yet to count, apart from lessons.
+        One that has counted nothing begins with decisions made since `closed_before`."""
+        with self._starting():
+            connection = self._own()
+            with connection.begin():
+                settled = max(self.position.settled, counted.settled)
+                if not counted.decision:
+                    settled = max(settled, last_closed(connection, closed_before))
+                self.position = self._confirmed_position = self.position._replace(settled=settled)
+                yield from changes_since(connection, counted, self.position)
+
+    def lessons(self, version: int, counted: Position = NOTHING_COUNTED) -> Iterator[list[Lesson]]:
+        """The lessons after `version`, in order, in groups; decisions up to `counted` waited for feedback.
+        The caller reads all of them before the first commit, which continues from the last version read
+        here."""
+        waiting = counted.settled, counted.decision
         while True:
             with self._starting():
                 connection = self._own()
                 with connection.begin():
-                    group = lessons_since(connection, version)
+                    group = lessons_since(connection, version, waiting=waiting)
             if not group:
                 self._version = self._confirmed_version = version
                 self._is_started = True
@@ -207,7 +209,7 @@ class Database:
         """Called from the writer's thread, before decisions with a subject are made. At most two statements,
         for thousands of each. Every fault is a StorageUnavailable."""
         try:
-            self._refuse_while_silent(())
+            self._begin()
             connection = self._own()
             with self._backend.reading(connection):
                 existing = decisions_by_id(self._backend, connection, decision_ids) if decision_ids else {}
@@ -232,23 +234,24 @@ class Database:
         for the interpreter."""
         if (lost := self._backend.fault()) is not None:
             self._in_doubt, self._version = True, self._confirmed_version
+            self.position = self._confirmed_position
             raise InDoubt(f"{lost}. This commit is in the file that was open", StorageCause.GONE)
-        self._confirmed_version = self._version
+        self._confirmed_version, self._confirmed_position = self._version, self.position
 
     def write(self, commands: Sequence[Command]) -> CommitResult:
         """Carry out all commands in one transaction. After a StorageUnavailable nothing may be acknowledged.
-        After an InDoubt the transaction may have happened: then the next commit recovers its lessons."""
-        self._backend.committing = False
+        After an InDoubt the transaction may have happened: then the next commit recovers what it did."""
         try:
-            self._refuse_while_silent(commands)
+            self._begin(commands)
             connection = self._own()
             if self._in_doubt:
                 self._check_files()
                 self._recover(connection)
+                self._recover_state(connection)
             self._in_doubt = True
             self._runtime.disk.before_commit()
             with self._backend.transaction(connection, commands):
-                outcome = carry_out(self._backend, connection, commands, self._version)
+                outcome = carry_out(self._backend, connection, commands, self._version, self.position)
             self._runtime.disk.after_commit()
         except (NotStarted, OperationalError, OSError) as fault:
             raise self._failure("the database does not take writes", fault) from None
@@ -258,17 +261,20 @@ class Database:
             raise self._failure("the database refused", fault) from None
         except SQLAlchemyError as fault:
             raise self._failure("the database failed", fault) from None
-        self._version = outcome.version
+        self._version, self.position = outcome.version, outcome.position
         self._in_doubt = self._is_silent = False
-        recovered, self._unlearned = self._unlearned, []
-        return CommitResult(outcome.results, [*recovered, *outcome.lessons], outcome.decisions)
+        missed, self._missed = self._missed, []
+        recovered, self._recovered = self._recovered, None
+        return outcome.after(missed)._replace(recovered=recovered)
 
     @property
     def is_silent(self) -> bool:
         return self._is_silent
 
-    def _refuse_while_silent(self, commands: Sequence[Command]) -> None:
+    def _begin(self, commands: Sequence[Command] = ()) -> None:
         """While the server answers nothing, callers are refused at once; only a probe waits for it."""
+        self._is_memory_stale |= self._in_doubt and self._backend.committing
+        self._backend.committing = False
         if self._is_silent and not any(isinstance(command, Probe) for command in commands):
             raise StorageUnavailable(
                 f"the database does not answer: {NOTHING_CHANGED}; try again in a moment",
@@ -294,7 +300,9 @@ class Database:
         """Commit each command alone, so that one that the database refuses does not fail the others. Whatever
         befalls one of them, the lessons of those that were committed are returned."""
         faults: list[StorageUnavailable] = []
-        total = CommitResult([], [], [], faults)
+        released: list[Unanswered] = []
+        total = CommitResult([], [], [], faults, released)
+        recovered: PresentState | None = None
         for command in commands:
             try:
                 outcome = self.write([command])
@@ -309,16 +317,28 @@ class Database:
                 total.results.extend(outcome.results)
                 total.lessons.extend(outcome.lessons)
                 total.decisions.extend(outcome.decisions)
-        return total
+                released.extend(outcome.released)
+                recovered = outcome.recovered or recovered
+        if recovered is not None:  # between two of these commands: it is to be read again after the last
+            self._in_doubt = self._is_memory_stale = True
+        return total._replace(position=self.position, recovered=recovered)
 
     def _recover(self, connection: Connection) -> None:
-        """Read the lessons of a commit that failed and happened nevertheless. They wait here until a commit
-        succeeds and returns them."""
+        """Read what a commit did that failed and happened nevertheless. It waits here until a commit succeeds
+        and returns it."""
         with connection.begin():
-            lessons = lessons_since(connection, self._version, MAX_LESSONS_IN_DOUBT)
-        if lessons:
-            self._version = lessons[-1].version
-            self._unlearned += lessons
+            missed = missed_since(connection, self._version, self.position)
+        self.position = missed.position
+        if missed.lessons:
+            self._version = missed.lessons[-1].version
+        self._missed.append(missed)
+
+    def _recover_state(self, connection: Connection) -> None:
+        """Read what else such a commit may have changed that the city has in memory. It waits here, too."""
+        if self._is_memory_stale:
+            with connection.begin():
+                self._recovered = read_present_state(connection, self._runtime)
+            self._is_memory_stale = False
 
 
 def _backend(url: str, limits: TimeLimits) -> Backend:

@@ -145,7 +145,7 @@ class Postgres:
 
     def insert(
         self, connection: Connection, table: str, common: dict[str, Any], columns: Mapping[str, Sequence[Any]]
-    ) -> None:
+    ) -> int:
         """One statement. Every column is one array in Postgres' text form, which is faster to write here than
         by the driver. Vectors are one byte string, which the server cuts."""
         parameters = common.copy()
@@ -158,7 +158,9 @@ class Postgres:
             else:
                 parameters[name] = _array(values)
         self.committing = self._commits_each
-        connection.exec_driver_sql(_insert_statement(table, tuple(common), tuple(columns)), parameters)
+        statement = _insert_statement(table, tuple(common), tuple(columns))
+        number: int = connection.exec_driver_sql(statement, parameters).scalar_one()
+        return number
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
         return _rows(connection, f"{query} = ANY(%s::TEXT[])", ids)
@@ -266,8 +268,9 @@ def _insert_statement(table: str, common: tuple[str, ...], columns: tuple[str, .
         arrays |= {"start": "INT", "length": "INT"}
     lists = ", ".join(f"%({name})s::{type_}[]" for name, type_ in arrays.items())
     return (
-        f"INSERT INTO {table} ({', '.join(common + columns)}) SELECT {', '.join(values)} "
-        f"FROM unnest({lists}) WITH ORDINALITY AS batch({', '.join(arrays)}, place) ORDER BY place"
+        f"WITH inserted AS (INSERT INTO {table} ({', '.join(common + columns)}) SELECT {', '.join(values)} "
+        f"FROM unnest({lists}) WITH ORDINALITY AS batch({', '.join(arrays)}, place) ORDER BY place "
+        "RETURNING number) SELECT max(number) FROM inserted"
     )
 
 

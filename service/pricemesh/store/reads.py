@@ -39,6 +39,13 @@ class DecisionPage(NamedTuple):
     next_before: int | None  # where the next page begins; None on the last
 
 
+class Recall(NamedTuple):
+    """What decisions with a subject depend on."""
+
+    decisions: dict[str, Decision]  # by id, those that exist
+    latest_prices: dict[str, float]  # by subject
+
+
 class Reader:
     """Reads beside the writer. Every fault is a StorageUnavailable."""
 
@@ -108,11 +115,15 @@ class Reader:
             raise StorageUnavailable(f"the database cannot be read: {reason(fault)}") from None
 
 
-def lessons_since(connection: Connection, version: int, limit: int = 1000) -> list[Lesson]:
-    """At most `limit` lessons after `version`, in the order of their versions."""
+def lessons_since(
+    connection: Connection, version: int, limit: int = 1000, waiting: tuple[int, int] = (0, 0)
+) -> list[Lesson]:
+    """At most `limit` lessons after `version`, in the order of their versions. Decisions after the first
+    number of `waiting`, up to the second, waited for feedback."""
     columns = (decisions.c.arm, decisions.c.vectors, feedback.c.reward, feedback.c.version)
+    number = decisions.c.number
     query = (
-        select(*columns, feedback.c.sold, decisions.c.chance)
+        select(*columns, feedback.c.sold, decisions.c.chance, number.between(waiting[0] + 1, waiting[1]))
         .select_from(feedback.join(decisions, feedback.c.decision == decisions.c.number))
         .where(feedback.c.version > version)
         .order_by(feedback.c.version)

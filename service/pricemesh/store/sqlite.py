@@ -177,14 +177,17 @@ class Sqlite:
 
     def insert(
         self, connection: Connection, table: str, common: dict[str, Any], columns: Mapping[str, Sequence[Any]]
-    ) -> None:
+    ) -> int:
         # The driver binds a bytearray about twice as fast as bytes, for which it first looks for an adapter.
         values = [map(bytearray, each) if name == "vectors" else each for name, each in columns.items()]
         rows = list(zip(*values, strict=True))
+        number = 0
         for start in range(0, len(rows), ROWS_PER_STATEMENT):
             several = rows[start : start + ROWS_PER_STATEMENT]
             statement = _insert_statement(table, tuple(common), tuple(columns), len(several))
-            connection.exec_driver_sql(statement, (*common.values(), *chain.from_iterable(several)))
+            result = connection.exec_driver_sql(statement, (*common.values(), *chain.from_iterable(several)))
+            number = result.lastrowid
+        return number
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
         return _rows(connection, f"{query} IN (SELECT value FROM json_each(?))", ids)

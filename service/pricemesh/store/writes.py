@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Column, Connection, insert, select
 
@@ -16,6 +16,7 @@ from pricemesh.store.commands import (
     FeedbackResult,
     FeedbackStatus,
     Lesson,
+    Position,
     Probe,
     RemovePeers,
     SaveDecisions,
@@ -24,8 +25,10 @@ from pricemesh.store.commands import (
     SaveSnapshot,
     SetControl,
     TrustKey,
+    Unanswered,
     UpdateMesh,
 )
+from pricemesh.store.commit_result import CommitResult
 from pricemesh.store.reads import decisions_by_id, feedback_by_id
 from pricemesh.store.tables import (
     city,
@@ -50,19 +53,13 @@ PROBE_NAME = "probe"
 PROBE_CHARACTERS = 64 * 1024  # several pages: a write into the last free page proves little
 
 
-class Outcome(NamedTuple):
-    """What the commands of one transaction did."""
-
-    results: list[Any]  # one per command
-    lessons: list[Lesson]  # in the order of their versions
-    decisions: list[Decision]  # those that are new
-    version: int  # of the learner, once it has learned the lessons
-
-
-def carry_out(backend: Backend, connection: Connection, commands: Sequence[Command], version: int) -> Outcome:
-    """Carry out all commands; `version` is the learner's before them."""
+def carry_out(
+    backend: Backend, connection: Connection, commands: Sequence[Command], version: int, position: Position
+) -> CommitResult:
+    """Carry out all commands; `version` is the learner's before them, `position` that of the rows."""
     results: list[Any] = [None] * len(commands)
     lessons: list[Lesson] = []
+    released: list[Unanswered] = []
     rows: list[Decision] = []
     prices: list[tuple[int, SaveDecisions]] = []
     rewards: list[tuple[int, SaveFeedback]] = []
@@ -75,18 +72,21 @@ def carry_out(backend: Backend, connection: Connection, commands: Sequence[Comma
         else:
             others.append((i, command))
     if prices:
-        rows = _save_decisions(backend, connection, prices, results)
+        rows, number = _save_decisions(backend, connection, prices, results)
+        position = position._replace(decision=number or position.decision)
     if rewards:
-        version = _save_feedback(backend, connection, rewards, results, version)
+        version, position = _save_feedback(backend, connection, rewards, results, version, position, released)
         lessons += [item.lesson for i, _ in rewards for item in results[i] if item.lesson is not None]
     for i, command in others:
         if isinstance(command, CloseWindow):
-            results[i], defaults = _close_window(backend, connection, command, version)
+            results[i], defaults, position = _close_window(
+                backend, connection, command, version, position, released
+            )
             lessons += defaults
             version += len(defaults)
         else:
             _save_other(connection, command)
-    return Outcome(results, lessons, rows, version)
+    return CommitResult(results, lessons, rows, (), released, position, version)
 
 
 def _save_other(connection: Connection, command: Command) -> None:
@@ -143,9 +143,9 @@ def _replace(connection: Connection, key: Column[str], rows: list[dict[str, Any]
 
 def _save_decisions(
     backend: Backend, connection: Connection, prices: list[tuple[int, SaveDecisions]], results: list[Any]
-) -> list[Decision]:
+) -> tuple[list[Decision], int]:
     """Insert decisions, except under an id of the caller's that exists: then the existing one is the
-    result. Returns the new ones."""
+    result. Returns the new ones, and the number of the last; 0 without any."""
     ids = [id_ for _, command in prices for id_ in command.caller_ids]
     existing = decisions_by_id(backend, connection, ids) if ids else {}
     rows: list[Decision] = []
@@ -163,18 +163,15 @@ def _save_decisions(
                 if row.id in command.caller_ids:
                     existing[row.id] = row
             results[i].append(stored)
-    _insert_decisions(backend, connection, rows)
-    return rows
+    return rows, _insert_decisions(backend, connection, rows) if rows else 0
 
 
-def _insert_decisions(backend: Backend, connection: Connection, rows: Sequence[Decision]) -> None:
-    if not rows:
-        return
+def _insert_decisions(backend: Backend, connection: Connection, rows: Sequence[Decision]) -> int:
     *own, occasions = zip(*rows, strict=True)
     columns: dict[str, Sequence[Any]] = dict(zip(OWN_COLUMNS, own, strict=True))
     columns |= zip(Occasion._fields, zip(*occasions, strict=True), strict=True)
     common = {name: columns.pop(name)[0] for name in MOSTLY_COMMON_COLUMNS if len(set(columns[name])) == 1}
-    backend.insert(connection, "decisions", common, columns)
+    return backend.insert(connection, "decisions", common, columns)
 
 
 # Feedback
@@ -186,8 +183,11 @@ def _save_feedback(
     commands: list[tuple[int, SaveFeedback]],
     results: list[Any],
     version: int,
-) -> int:
-    """Insert rewards for decisions that have none yet. Returns the learner's version after them."""
+    position: Position,
+    released: list[Unanswered],
+) -> tuple[int, Position]:
+    """Insert rewards for decisions that have none yet. Returns the learner's version and the position after
+    them; adds to `released`."""
     ids = list({id_ for _, command in commands for id_, _ in command.items})
     by_id = feedback_by_id(backend, connection, ids)
     stored = {id_: row[7:10] for id_, row in by_id.items() if row[7] is not None}  # reward, sold, version
@@ -210,18 +210,19 @@ def _save_feedback(
                 result = FeedbackResult(FeedbackStatus.TOO_LATE)
             else:
                 reward, sold = _reward(command.margin, price, vectors, amount)
-                lesson = None
+                lesson, waited = None, number > position.settled
                 if not command.frozen:
                     version += 1
-                    lesson = Lesson(arm, vectors, reward, version, sold, chance)
+                    lesson = Lesson(arm, vectors, reward, version, sold, chance, waited)
+                elif waited:
+                    released.append(Unanswered(arm, vectors, chance))
                 row_version = lesson.version if lesson else None
                 status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.STORED
                 result = FeedbackResult(status, row_version, reward, sold, lesson)
                 stored[id_] = (reward, sold, row_version)
                 rows.append((number, reward, sold, command.at, row_version))
             results[i].append(result)
-    _insert_feedback(backend, connection, rows, by_default=False)
-    return version
+    return version, _insert_feedback(backend, connection, rows, position, by_default=False)
 
 
 def _reward(margin: Margin | None, price: float, vectors: bytes, amount: float) -> tuple[float, float | None]:
@@ -232,18 +233,32 @@ def _reward(margin: Margin | None, price: float, vectors: bytes, amount: float) 
 
 
 def _insert_feedback(
-    backend: Backend, connection: Connection, rows: Sequence[FeedbackRow], *, by_default: bool
-) -> None:
-    if rows:
-        columns = dict(zip(FEEDBACK_COLUMNS, zip(*rows, strict=True), strict=True))
-        backend.insert(connection, "feedback", {"by_default": by_default}, columns)
+    backend: Backend,
+    connection: Connection,
+    rows: Sequence[FeedbackRow],
+    position: Position,
+    *,
+    by_default: bool,
+) -> Position:
+    """Returns the position after them."""
+    if not rows:
+        return position
+    columns = dict(zip(FEEDBACK_COLUMNS, zip(*rows, strict=True), strict=True))
+    number = backend.insert(connection, "feedback", {"by_default": by_default}, columns)
+    return position._replace(feedback=number)
 
 
 def _close_window(
-    backend: Backend, connection: Connection, command: CloseWindow, version: int
-) -> tuple[int, list[Lesson]]:
+    backend: Backend,
+    connection: Connection,
+    command: CloseWindow,
+    version: int,
+    position: Position,
+    released: list[Unanswered],
+) -> tuple[int, list[Lesson], Position]:
     """Give the default amount to the oldest decisions without feedback. Returns how many decisions are
-    settled by this, also those that had feedback, and the lessons."""
+    settled by this, also those that had feedback, the lessons and the position after them; adds to
+    `released`."""
     settled = connection.scalar(select(city.c.settled_through))
     names = ("number", "made_at", "arm", "price", "vectors", "chance")
     oldest = connection.execute(
@@ -263,17 +278,24 @@ def _close_window(
     for row in closing:
         if row.reward is not None:
             continue
+        waited = row.number > position.settled
+        if waited and (command.frozen or command.amount is None):
+            released.append(Unanswered(row.arm, row.vectors, row.chance))
+        if command.amount is None:
+            continue
         reward, sold = _reward(command.margin, row.price, row.vectors, command.amount)
         row_version = None
         if not command.frozen:
             version += 1
             row_version = version
-            lessons.append(Lesson(row.arm, row.vectors, reward, version, sold, row.chance))
+            lessons.append(Lesson(row.arm, row.vectors, reward, version, sold, row.chance, waited))
         rows.append((row.number, reward, sold, command.at, row_version))
-    _insert_feedback(backend, connection, rows, by_default=True)
+    position = _insert_feedback(backend, connection, rows, position, by_default=True)
     if closing:
-        connection.execute(city.update().values(settled_through=closing[-1].number))
-    return len(closing), lessons
+        last = closing[-1].number
+        connection.execute(city.update().values(settled_through=last))
+        position = position._replace(settled=max(position.settled, last))
+    return len(closing), lessons, position
 
 
 def _dates(connection: Connection, rows: Sequence[Any], command: CloseWindow) -> list[float]:

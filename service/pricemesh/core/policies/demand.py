@@ -161,7 +161,7 @@ class DemandLearner(Learner):
         self.own.add(self._place, added)
         self.pooled.learn_terms(self._place, row, added)
         self.curves.move(self.pooled.theta[..., 0, :])
-        if decided.pending:
+        if decided.pending and decided.chance is not None:
             self.waiting -= added.gram
         else:
             self._narrow(np.atleast_2d(row))
@@ -181,23 +181,23 @@ class DemandLearner(Learner):
         return self.policy.pending == "on"
 
     def pend(self, x: Array, arms: Any, chances: Any = None) -> None:
-        if self.counts_pending:
+        if self.counts_pending and chances is not None:
             rows = self._weighted_rows(x, arms, chances)
             self.waiting += rows.T @ rows if self.shape.is_one_city else outer(rows)
             self._narrow(rows)
 
     def release(self, x: Array, arms: Any, chances: Any = None) -> None:
-        if self.counts_pending:
+        if self.counts_pending and chances is not None:
             rows = self._weighted_rows(x, arms, chances)
             self.waiting -= rows.T @ rows if self.shape.is_one_city else outer(rows)
             self._spread()
 
     def _weighted_rows(self, x: Array, arms: Any, chances: Any) -> Array:
-        """sqrt(w) z: (m, p) of one city, (..., p) of a batch."""
-        at = np.asarray(arms)
-        chance = self.chances(x, at) if chances is None else np.asarray(chances)
+        """sqrt(w) z: (m, p) of one city, (..., p) of a batch. A decision of another policy, whose chance is
+        None, does not count."""
+        chance = np.asarray(chances, dtype=np.float64)
         root, _ = linearise(chance, np.zeros_like(chance))
-        rows: Array = root[..., None] * self.basis.rows(x, at)
+        rows: Array = np.nan_to_num(root)[..., None] * self.basis.rows(x, np.asarray(arms))
         return rows
 
     def _narrow(self, rows: Array) -> None:

@@ -276,7 +276,7 @@ class Policy(Protocol):
     name: ClassVar[str]
 
     @property
-    def alpha(self) -> float: ...
+    def alpha(self) -> float | str: ...
 
     def learner(self, shape: Shape) -> Learner: ...
 
@@ -299,7 +299,7 @@ class ExplorationParameters:
     probability that it is the best, if an estimate's standard deviation is `thompson_scale` of its radius."""
 
     exploration: Literal["ucb", "thompson"] = "ucb"
-    thompson_scale: float = 0.2
+    thompson_scale: float = 0.15
 
     def __post_init__(self) -> None:
         one_of("exploration", self.exploration, ("ucb", "thompson"))

@@ -3,6 +3,7 @@
 estimate = x_c' sum_j omega_ji theta_j,c + x_s' theta_i,s;
 radius^2 = alpha^2 (sum_j omega_ji^2 x_c' V_j x_c + x_s' U_i x_s).
 `split` marginal: V, U are blocks of W^-1; block: inverses of the blocks W_cc and W_ss, as in the paper.
+With `pending` on, W in the city's own radius also counts its decisions without feedback.
 
 >>> from pricemesh.core.policies import Shape, make_policy
 >>> from pricemesh.core.summary import Summary
@@ -18,11 +19,12 @@ radius^2 = alpha^2 (sum_j omega_ji^2 x_c' V_j x_c + x_s' U_i x_s).
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from pricemesh.core.arrays import Array, one_of
+from pricemesh.core.pending import Pending, PendingParameters
 from pricemesh.core.policies.learner import (
     Decided,
     ExplorationParameters,
@@ -34,13 +36,13 @@ from pricemesh.core.policies.learner import (
     refuse_if,
 )
 from pricemesh.core.policies.weighted import WeightedFold, WeightedLearner, WeightedParameters
-from pricemesh.core.ridge import Index, Ridge
+from pricemesh.core.ridge import Index, Ridge, terms
 from pricemesh.core.summary import Field, Parts
 from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetLinUcb(RidgeParameters, ExplorationParameters, WeightedParameters):
+class NetLinUcb(RidgeParameters, ExplorationParameters, WeightedParameters, PendingParameters):
     """The parameters of NetLinUCB."""
 
     name: ClassVar[str] = "netlinucb"
@@ -50,6 +52,7 @@ class NetLinUcb(RidgeParameters, ExplorationParameters, WeightedParameters):
         RidgeParameters.__post_init__(self)
         ExplorationParameters.__post_init__(self)
         WeightedParameters.__post_init__(self)
+        PendingParameters.__post_init__(self)
         one_of("split", self.split, ("marginal", "block"))
 
     def learner(self, shape: Shape) -> "NetLinUcbLearner":
@@ -73,6 +76,7 @@ class NetLinUcbLearner(WeightedLearner):
         dims = (shape.dim,) if policy.split == "marginal" else (shape.shared, shape.local)
         # One regression on all features, or one on the shared and one on the local features.
         self.own = [Ridge.fresh(shape.batch, shape.arms, dim, policy.ridge) for dim in dims]
+        self.pending = [Pending.none_of(ridge) for ridge in self.own] if policy.pending == "on" else []
         self.theta = np.zeros((*shape.batch, shape.arms, shape.dim))
         self.covariance = np.zeros((*shape.batch, shape.arms, shape.dim, shape.dim))
         self._refresh((...,))
@@ -81,12 +85,16 @@ class NetLinUcbLearner(WeightedLearner):
         arrays = {"context": self.context}
         for place, ridge in enumerate(self.own):
             arrays |= {f"{name}{place}": value for name, value in ridge.state().items()}
+        for place, pending in enumerate(self.pending):
+            arrays |= {f"{name}{place}": value for name, value in pending.state().items()}
         return arrays
 
     def restore(self, state: dict[str, Array]) -> None:
         self.context = state["context"]
         for place, ridge in enumerate(self.own):
             ridge.restore({name: state[f"{name}{place}"] for name in ridge.state()})
+        for place, pending in enumerate(self.pending):
+            pending.restore({name: state[f"{name}{place}"] for name in pending.state()}, self.own[place])
         self._refresh((...,))
 
     def _score(self, x: Array) -> Score:
@@ -95,14 +103,40 @@ class NetLinUcbLearner(WeightedLearner):
     def _score_alone(self, x: Array) -> Score:
         return score_dense(*self._combine((...,), 1.0, 0.0, 0.0), x, self.policy.alpha)
 
-    def _learn(self, at: Index, x: Array, reward: Array, _decided: Decided) -> None:
-        start = 0
-        for ridge in self.own:
-            end = start + ridge.theta.shape[-1]
-            ridge.learn(at, x[..., start:end], reward)
-            start = end
+    def _learn(self, at: Index, x: Array, reward: Array, decided: Decided) -> None:
+        for place, (ridge, part) in enumerate(self._split(x)):
+            added = terms(part, reward)
+            ridge.learn_terms(at, part, added)
+            if self.pending:
+                self.pending[place].learn(at, part, added.gram, ridge, waited=decided.pending)
         self._update_mean_context(x)
         self._refresh(at)
+
+    def _split(self, x: Array) -> list[tuple[Ridge, Array]]:
+        """Each regression with its part of the context."""
+        first, *others = self.own
+        end = first.theta.shape[-1]
+        return [(first, x[..., :end]), *((ridge, x[..., end:]) for ridge in others)]
+
+    @property
+    def counts_pending(self) -> bool:
+        return bool(self.pending)
+
+    def pend(self, x: Array, arms: Any, chances: Any = None) -> None:
+        del chances
+        for pending, (ridge, part) in zip(self.pending, self._split(x), strict=False):
+            pending.pend(self._rows, part, arms, ridge)
+        self._refresh_arms(arms)
+
+    def release(self, x: Array, arms: Any, chances: Any = None) -> None:
+        del chances
+        for pending, (ridge, part) in zip(self.pending, self._split(x), strict=False):
+            pending.release(self._rows, part, arms, ridge)
+        self._refresh_arms(arms)
+
+    def _refresh_arms(self, arms: Any) -> None:
+        if self.pending:
+            self._refresh((*self._rows, arms if self._rows else np.unique(arms)))
 
     def summarise(self) -> Parts:
         c, shared = self.shape.shared, self.own[0]
@@ -152,12 +186,13 @@ class NetLinUcbLearner(WeightedLearner):
     ) -> tuple[Array, Array]:
         """Own theta and covariance; in the shared part, weighted and with the sums over peers added."""
         c, shared, local = self.shape.shared, self.own[0], self.own[-1]
+        spread = self.pending or self.own
         first = c if len(self.own) == 1 else 0  # where the local features start in their regression
         weight = np.asarray(weight)
         theta, covariance = self.theta[at].copy(), self.covariance[at].copy()
         theta[..., :c] = peers_theta + weight[..., None] * shared.theta[at][..., :c]
         theta[..., c:] = local.theta[at][..., first:]
-        own_variance = (weight * weight)[..., None, None] * shared.inverse[at][..., :c, :c]
+        own_variance = (weight * weight)[..., None, None] * spread[0].inverse[at][..., :c, :c]
         covariance[..., :c, :c] = peers_variance + own_variance
-        covariance[..., c:, c:] = local.inverse[at][..., first:, first:]
+        covariance[..., c:, c:] = spread[-1].inverse[at][..., first:, first:]
         return theta, covariance

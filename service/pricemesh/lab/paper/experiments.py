@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pricemesh.lab.market import Market
+from pricemesh.lab.paper.intervals import alpha_in_use
 from pricemesh.lab.paper.study import Job, Setting
 from pricemesh.lab.simulate import entries
 from pricemesh.lab.worlds import Linear
@@ -120,8 +121,11 @@ def in_groups(setting: Setting, groups: str) -> Setting:
 
 
 def alpha_of(policy: str) -> float:
+    """In the default setting."""
     (entry,) = entries([policy], [])
-    return entry.policy.alpha
+    world = DEFAULT.world
+    assert isinstance(world, Linear)
+    return alpha_in_use(entry.policy, world.noise)
 
 
 def tuned(policy: str, **values: float) -> str:

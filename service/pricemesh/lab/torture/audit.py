@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from pricemesh.lab.torture.simulated_city import SimulatedCity
 
 TOLERANCE = 1e-9
 _DECISIONS = (
-    "SELECT number, id, subject, arm, price, limited_by, vectors, propensity "
+    "SELECT number, id, subject, arm, price, limited_by, vectors, propensity, chance "
     "FROM decisions WHERE number > ? ORDER BY number"
 )
 _FEEDBACK = (
@@ -33,6 +33,7 @@ class DecisionRow(NamedTuple):
     limited_by: str
     vectors: bytes
     propensity: float
+    chance: float | None
 
 
 class FeedbackRow(NamedTuple):
@@ -66,6 +67,8 @@ class Audit:
         self._seen_at: dict[int, float] = {}  # decisions, by number
         self._latest_prices: dict[str, float] = {}  # by subject
         self._replica: Learner | None = None  # has learned the rows, in the order of their versions
+        self._waiting: dict[int, DecisionRow] = {}  # decisions that the replica counts, by number
+        self._settled = 0  # decisions up to this number do not wait any more
         self._version = 0
 
     def rewind(self, ledger: Ledger) -> None:
@@ -92,13 +95,14 @@ class Audit:
         self._check_acknowledged()
         self._check_learner()
         self._check_letters()
+        self._check_memory()
 
     def check_at_rest(self) -> None:
         """What must hold once nothing is under way."""
         self.check()
         live = self.city.app.pricing.live
-        if live.version != self._version:
-            seen = f"{self.city.name} has learned {live.version} of {self._version} lessons"
+        if not self._is_followed:
+            seen = f"{self.city.name} is at version {live.version}, {live.position}; lessons: {self._version}"
             raise Violated("the learner equals a replay of the rows", seen)
 
     def _read(self) -> None:
@@ -132,6 +136,8 @@ class Audit:
         self._seen_at[row.number] = self.city.true_time
         self._by_number[row.number] = self._by_id[row.id] = row
         self._check_guardrails(row)
+        self._waiting[row.number] = row
+        self.replica.pend(*self._counted(row))
 
     def _check_guardrails(self, row: DecisionRow) -> None:
         rails, name = self.city.settings.guardrails, self.city.name
@@ -154,20 +160,40 @@ class Audit:
             raise Violated("feedback is learned once", f"{self.city.name}: two rows for {decision.id}")
         self._check_money(row, decision)
         if row.by_default:
-            self._check_default(row)
+            self._check_closed(row.decision)
         self._feedback.append(row)
         self._by_decision[decision.id] = row
+        waited = self._waiting.pop(row.decision, None) is not None
         if row.version is None:
+            if waited:
+                self.replica.release(*self._counted(decision))
             return
         if row.version != self._version + 1:
             seen = f"{self.city.name}: version {row.version} follows {self._version}"
             raise Violated("versions are dense and never used twice", seen)
         self._version = row.version
+        context = self._codec.context(decision.vectors)
+        outcome = row.reward
+        if self.replica.learns_sales:
+            assert row.sold is not None
+            outcome = row.sold / self.city.settings.reward.max_units
+        self.replica.learn(context, decision.arm, outcome, decision.chance, pending=waited)
+
+    @property
+    def replica(self) -> Learner:
         settings = self.city.settings
         if self._replica is None:
             self._replica = settings.policy.policy.learner(settings.shape)
-        context = DecisionCodec(settings.shape).context(decision.vectors)
-        self._replica.learn(context, decision.arm, row.reward)
+        return self._replica
+
+    @property
+    def _codec(self) -> DecisionCodec:
+        return DecisionCodec(self.city.settings.shape)
+
+    def _counted(self, row: DecisionRow) -> tuple[Any, Any, Any]:
+        """As `Learner.pend` takes a decision."""
+        chances = None if row.chance is None else np.array([row.chance])
+        return self._codec.contexts([row.vectors]), np.array([row.arm]), chances
 
     def _check_money(self, row: FeedbackRow, decision: DecisionRow) -> None:
         """In a city of purchases a reward is the margin times the units sold."""
@@ -186,17 +212,17 @@ class Audit:
     def feedback_field(self) -> str:
         return "sold" if self.city.settings.reward.is_purchase else "reward"
 
-    def _check_default(self, row: FeedbackRow) -> None:
+    def _check_closed(self, decision: int) -> None:
         """A window closes early only by a clock that has shown its time for long enough to be believed."""
         city, now = self.city, self.city.true_time
-        age_seconds = now - self._seen_at[row.decision]
+        age_seconds = now - self._seen_at[decision]
         window_seconds = city.settings.feedback.window_seconds
         steady_seconds = city.settings.clock.steady_seconds
         slack_seconds = 1.0 + city.settings.clock.max_step_seconds
         is_early = 0.0 < age_seconds < window_seconds - slack_seconds  # 0: both rows were in a backup
         if is_early and now - city.clock_set_at < steady_seconds:
             since_step = now - city.clock_set_at
-            seen = f"{city.name}: default after {age_seconds:.1f} s, {since_step:.1f} s after a step"
+            seen = f"{city.name}: closed after {age_seconds:.1f} s, {since_step:.1f} s after a step"
             raise Violated("a clock that jumps closes no window", seen)
 
     # Answers and learner
@@ -227,12 +253,33 @@ class Audit:
                 f"{self.city.name} has learned {live.lesson_counts.sum():g} lessons at version {live.version}"
             )
             raise Violated("feedback is learned once", seen)
-        if self._replica is None or live.version != self._version:
+        if not self._is_followed:
             return
+        self._close_windows(live.position.settled)
         state = live.learner.state()
-        for key, values in self._replica.state().items():
+        for key, values in self.replica.state().items():
             if not np.allclose(state[key], values, rtol=TOLERANCE, atol=TOLERANCE):
                 raise Violated(invariant, f"{self.city.name}: {key} differs at version {self._version}")
+
+    @property
+    def _is_followed(self) -> bool:
+        """Whether the city's learner has got to the last rows."""
+        assert self._connection is not None
+        live = self.city.app.pricing.live
+        (settled,) = self._connection.execute("SELECT settled_through FROM city").fetchone()
+        last = [rows[-1].number if rows else 0 for rows in (self._decisions, self._feedback)]
+        return (
+            live.version == self._version
+            and list(live.position[:2]) == last
+            and live.position.settled >= max(settled, self._settled)
+        )
+
+    def _close_windows(self, settled: int) -> None:
+        """The city says which windows it has closed; whether it may have is checked here."""
+        self._settled = settled
+        for number in [number for number in self._waiting if number <= settled]:
+            self._check_closed(number)
+            self.replica.release(*self._counted(self._waiting.pop(number)))
 
     def _check_letters(self) -> None:
         node = self.city.app.gossip.node
@@ -254,10 +301,47 @@ class Audit:
                 seen = f"{self.city.name} has dropped {origin}, and has {node.letters[origin].edition} of it"
                 raise Violated("a dropped city is not heard", seen)
 
+    def _check_memory(self) -> None:
+        """What is in force is what a restart would find, unless a commit is under way or was not answered."""
+        pricing, node = self.city.app.pricing, self.city.app.gossip.node
+        if pricing.waiting_rows or pricing.health.is_lost:
+            return
+        assert self._connection is not None
+        read = self._connection.execute
+        controls = pricing.controls.as_dict()
+        letters = {
+            origin: letter
+            for origin, letter in read("SELECT origin, letter FROM letters").fetchall()
+            if origin in node.letters and origin not in self._free_origins
+        }
+        for name, stored, present in (
+            ("controls", dict(read("SELECT name, since FROM controls").fetchall()), _since(controls)),
+            (
+                "dropped",
+                _names(origin for (origin,) in read("SELECT origin FROM dropped")),
+                _names(node.dropped_origins),
+            ),
+            ("trusted", dict(read("SELECT origin, key FROM trusted").fetchall()), node.trusted_keys),
+            ("letters", letters, {origin: node.letters[origin].wire for origin in letters}),
+        ):
+            if stored != present:
+                others = sorted(each for each in stored | present if stored.get(each) != present.get(each))
+                seen = f"{self.city.name}: {name} in memory and in the database differ: {others}"
+                raise Violated("what is in force is what is stored", seen)
+
     def forget_letters(self, origin: str) -> None:
         """An operator's act is under way: its letter may go, or come back."""
         self._letter_orders.pop(origin, None)
         self._free_origins.add(origin)
+
+
+def _names(origins: Iterable[str]) -> dict[str, bool]:
+    return dict.fromkeys(origins, True)
+
+
+def _since(controls: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """When each control was put in force."""
+    return {name: control["since"] for name, control in controls.items()}
 
 
 def _difference(before: Collection[Any], stored: list[Any]) -> str:

@@ -101,7 +101,7 @@ def _answer_with_new_row(original: Original, backend: Any, connection: Any, pric
     return rows
 
 
-def _delete_pending(original: Original, backend: Any, connection: Any, command: Any, version: int) -> Any:
+def _delete_pending(original: Original, backend: Any, connection: Any, command: Any, *more: Any) -> Any:
     connection.execute(
         text(
             "DELETE FROM feedback WHERE decision IN (SELECT number FROM decisions WHERE made_at < :closed "
@@ -109,30 +109,50 @@ def _delete_pending(original: Original, backend: Any, connection: Any, command: 
         ),
         {"closed": command.decided_before},
     )
-    return original(backend, connection, command, version)
+    return original(backend, connection, command, *more)
 
 
 # Versions and lessons
 
 
-def _count_one_less(original: Original, database: Any, version: int) -> Any:
-    yield from original(database, version)
+def _count_one_less(original: Original, database: Any, *more: Any) -> Any:
+    yield from original(database, *more)
     database._version = max(0, database._version - 1)
 
 
 def _recover_twice(original: Original, database: Any, connection: Any) -> None:
-    before = len(database._unlearned)
+    before = len(database._missed)
     original(database, connection)
-    database._unlearned += database._unlearned[before:]
+    database._missed += database._missed[before:]
 
 
 def _recover_nothing(_original: Original, _database: Any, _connection: Any) -> None:
     """The lessons of a commit whose answer was lost stay unlearned."""
 
 
+def _recover_no_state(_original: Original, _database: Any, _connection: Any) -> None:
+    """What else such a commit did counts after the next restart only."""
+
+
 def _snapshot_one_ahead(original: Original, live: Any) -> Any:
     snapshot = original(live)
     return type(snapshot)(snapshot.version + 1, snapshot.tallies, snapshot.payload)
+
+
+# Decisions that wait for feedback
+
+
+def _snapshot_counted_less(original: Original, live: Any) -> Any:
+    position = live.position
+    live.position = position._replace(decision=max(0, position.decision - 1))
+    try:
+        return original(live)
+    finally:
+        live.position = position
+
+
+def _keep_waiting(_original: Original, _live: Any, _decisions: Any) -> None:
+    """A decision that will never be learned goes on waiting."""
 
 
 # Letters
@@ -215,8 +235,20 @@ DEFECTS: dict[str, Defect] = {
     "never-recovered": Defect(
         "a commit whose answer was lost is never learned", (Patch(Database, "_recover", _recover_nothing),)
     ),
+    "state-not-recovered": Defect(
+        "a control whose commit was not answered counts after a restart only",
+        (Patch(Database, "_recover_state", _recover_no_state),),
+    ),
     "snapshot-ahead": Defect(
         "a snapshot claims a lesson that it lacks", (Patch(LiveLearner, "snapshot", _snapshot_one_ahead),)
+    ),
+    "waiting-counted-twice": Defect(
+        "a restart counts a decision again that the snapshot has counted",
+        (Patch(LiveLearner, "snapshot", _snapshot_counted_less),),
+    ),
+    "waiting-for-ever": Defect(
+        "a decision goes on waiting after its window has closed",
+        (Patch(LiveLearner, "release", _keep_waiting),),
     ),
     "older-letter": Defect(
         "an older letter replaces a newer one",

@@ -29,6 +29,7 @@ from pricemesh.serving.server import configuration
 
 NOON = 1_700_000_000.0
 LESSONS_BETWEEN_SNAPSHOTS = 9  # so that short runs go through snapshots
+ROWS_BETWEEN_SNAPSHOTS = 25
 MAX_DRAIN_SECONDS = 10.0
 
 
@@ -125,7 +126,9 @@ class SimulatedCity:
         )
         self.app = create_app(self.settings, runtime, SilentRecorder())
         self._apps.append(self.app)
-        self.app.pricing.live.lessons_between_snapshots = LESSONS_BETWEEN_SNAPSHOTS
+        live = self.app.pricing.live
+        live.lessons_between_snapshots = LESSONS_BETWEEN_SNAPSHOTS
+        live.rows_between_snapshots = ROWS_BETWEEN_SNAPSHOTS
         self._state = ServerState()
         self._config: uvicorn.Config = configuration(self.app, lifespan="off")
         self._stop_requested = self._loop.create_future()
