@@ -6,13 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pricemesh.core.policies import make_policy
 from pricemesh.core.thompson import city_seed, draw, propensities, uniform_of
 from tests.running import CONTEXT, RunningCity
 
 Start = Callable[..., RunningCity]
 THOMPSON = {"name": "netpool", "exploration": "thompson"}
-SCALE = make_policy("netpool").thompson_scale  # type: ignore[attr-defined]
 
 
 def record_of(city: RunningCity, decision_id: str) -> dict[str, Any]:
@@ -23,7 +21,7 @@ def record_of(city: RunningCity, decision_id: str) -> dict[str, Any]:
 def expected(record: dict[str, Any], seed: int = 0, allowed: Any = None) -> tuple[int, float]:
     """Arm and propensity from what the audit record tells, and nothing else."""
     estimates, radii = (np.array([arm[name] for arm in record["arms"]]) for name in ("estimate", "radius"))
-    p = propensities(estimates, SCALE * radii, allowed)
+    p = propensities(estimates + 0.5 * radii, 0.15 * radii, allowed)
     arm = int(draw(p, uniform_of(city_seed("lisbon", seed), record["decision_id"])))
     return arm, float(p[arm])
 
@@ -96,3 +94,15 @@ def test_without_randomised_choice_every_propensity_is_one(city: RunningCity) ->
     learn(city)
     assert city.price(decision_id="order-1")["propensity"] == 1.0
     assert record_of(city, "order-1")["propensity"] == 1.0
+
+
+def test_beliefs_tell_the_probability_of_every_price(start: Start) -> None:
+    city = start(policy=THOMPSON, guardrails={"floor": 9.0})
+    learn(city)
+    beliefs = city.http.post("/beliefs", json=CONTEXT).json()
+    p = [arm["propensity"] for arm in beliefs["arms"]]
+    assert p[0] == 0.0
+    assert sum(p) == pytest.approx(1.0, abs=1e-12)
+    assert p[beliefs["chosen"]] == max(p)
+    decision = city.price()
+    assert decision["propensity"] == pytest.approx(p[decision["arm"]], rel=1e-9)

@@ -68,12 +68,13 @@ def test_each_city_of_the_mesh_draws_by_its_seed_its_name_and_the_round(
     groups: tuple[int, ...] | None,
 ) -> None:
     world, seeds = Linear(cities=4, arms=3, shared=4, local=2), [5, 6]
-    policy = make_policy("netpool", exploration="thompson", thompson_scale=0.5)
+    policy = make_policy("netpool", exploration="thompson", thompson_scale=0.4)
     arms = set()
     for step in Mesh(world, policy, seeds, Conduct(groups=groups)).play(20):
         for row in rows(step, seeds):
             place = seeds.index(row.seed), row.city
-            p = propensities(step.score.estimate[place], 0.5 * step.score.radius[place])
+            estimate, radius = step.score.estimate[place], step.score.radius[place]
+            p = propensities(estimate + 0.5 * radius, 0.4 * radius)
             uniform = uniform_of(city_seed(f"city{row.city}", row.seed), f"round{step.round}")
             assert row.arm == draw(p, uniform)
             assert row.propensity == pytest.approx(p[row.arm], rel=1e-12)

@@ -209,6 +209,7 @@ class Interval(BaseModel):
 
 class ArmBelief(ArmScore):
     own: Interval = Field(description="From this city's own data alone.")
+    propensity: float = Field(description="The probability with which the arm would be chosen.")
     ruled_out_by: Literal["floor", "ceiling", "max_step", "pin"] | None
 
 
@@ -217,8 +218,10 @@ class Beliefs(BaseModel):
 
     policy: str
     version: int
-    chosen: int = Field(description="The allowed arm with the highest estimate + radius.")
-    chosen_alone: int = Field(description="The arm it would choose from its own data alone.")
+    chosen: int = Field(
+        description="The allowed arm with the highest estimate + radius; where arms are drawn, the likeliest."
+    )
+    chosen_alone: int = Field(description="The same from its own data alone.")
     separable: bool = Field(description="False if the own parameters contain those of peers (netsgducb).")
     told_by: list[str] = Field(description="The peers whose letters count.")
     arms: list[ArmBelief]

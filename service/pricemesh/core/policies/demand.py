@@ -101,7 +101,7 @@ class DemandLearner(Learner):
         self._ladder = shape.ladder
         self.basis = Basis(shape.ladder, shape.arms, shape.shared, shape.local)
         super().__init__(shape)
-        self.deviation_per_radius = policy.deviation_per_radius
+        self.sampling = policy.sampling
         self._place: Index = (*self._rows, 0)
         self.weights = np.ones((*shape.batch[:-1], 1, 1))
         size = self.basis.size
