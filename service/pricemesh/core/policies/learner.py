@@ -22,6 +22,7 @@ from pricemesh.core.arrays import (
 )
 from pricemesh.core.attribution import Attribution, by_arm
 from pricemesh.core.choice import Sampling
+from pricemesh.core.demand.prediction import Prediction
 from pricemesh.core.ladder import Ladder
 from pricemesh.core.ridge import Index
 from pricemesh.core.summary import Field, Layout, Parts, Summary
@@ -97,6 +98,10 @@ class Learner:
     def chances(self, x: Array, arms: Ints) -> Array | None:
         """The chance of a sale that the estimates of these arms assume, (m,) for m contexts (m, d) of one
         city, (...) for a batch; None if the policy does not model it."""
+
+    def curve_at(self, x: Any, prices: Array) -> tuple[Prediction, Prediction] | None:
+        """What one city predicts of a sale at any prices (m,) for one context (d,): pooled, and by own data
+        alone. None if the policy does not model it."""
 
     def learn(self, x: Any, arm: Any, reward: Any, chance: Any = None, *, pending: bool = False) -> None:
         """Learn the reward of `arm` for the context x, in every city of the batch. `chance` is what `chances`
