@@ -96,6 +96,20 @@ def test_real_travellers_can_be_simulated_on_any_ladder() -> None:
     assert "swissmetro world, 11 cities" in run.stdout
 
 
+def test_policies_can_be_replayed_on_real_answers() -> None:
+    run = pricemesh("replay", "--policy", "netpool", "--cities", "2", "--seeds", "1", "--json", "-")
+    assert run.returncode == 0, run.stderr
+    records = json.loads(run.stdout)
+    assert [r["policy"] for r in records] == [
+        "uniform prices",
+        "always 1.2",
+        "always 1.3",
+        "always 1.6",
+        "netpool",
+    ]
+    assert all(r["low"] < r["revenue"] < r["high"] and r["answers"] == 3834 for r in records)
+
+
 def test_settings_reach_the_policies_that_have_them() -> None:
     specs = ["--policy", "netlinucb", "--policy", "netlinucb:split=block", "--policy", "disjoint"]
     run = pricemesh(

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from pricemesh.cli import bench, city, demo, drive, keys, paper, simulate, torture
+from pricemesh.cli import bench, city, demo, drive, keys, paper, replay, simulate, torture
 from pricemesh.cli.terminal import notes, open_standard_streams
 from pricemesh.errors import PricemeshError
 from pricemesh.version import __version__
@@ -28,6 +28,7 @@ app = typer.Typer(
 app.command(epilog=city.SERVE_EXAMPLES)(city.serve)
 app.command(epilog=demo.EXAMPLES)(demo.demo)
 app.command(epilog=simulate.EXAMPLES)(simulate.simulate)
+app.command(epilog=replay.EXAMPLES)(replay.replay)
 app.command(epilog=drive.EXAMPLES)(drive.drive)
 app.command(epilog=paper.EXAMPLES)(paper.paper)
 app.command(epilog=bench.EXAMPLES)(bench.bench)
