@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.learning.cases import GOSSIP_EVERY, OVERVIEW, REPLAY, TABLES, Row, Table
-from benchmarks.learning.runs import Regrets, Results
+from benchmarks.learning.runs import MAX_REPLAYS, Regrets, Results
 from pricemesh.core.arrays import Array
 
 
@@ -117,7 +117,8 @@ def _replay(results: Results) -> list[str]:
 
 
 def _note(name: str, results: Results) -> str:
-    seeds = f"{len(results.seeds)} seeds from {results.seeds[0]} on"
+    count = min(len(results.seeds), MAX_REPLAYS) if name == REPLAY else len(results.seeds)
+    seeds = f"{count} seeds from {results.seeds[0]} on"
     if name == REPLAY:
         return (
             f"{seeds} order the same answers anew; an exchange after every {GOSSIP_EVERY} answers per city."
