@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures test check pytest torture soak bench bench-http bench-gossip bench-driver bench-feedback bench-growth bench-overload bench-pages paper regret liars screenshots format clean
+.PHONY: help demo pictures test check pytest torture soak bench bench-http bench-gossip bench-driver bench-feedback bench-growth bench-overload bench-pages paper regret learning liars screenshots format clean
 
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -64,6 +64,9 @@ paper: $(VENV)/.ready ## the paper's experiments, run again into docs/paper (mos
 
 regret: $(VENV)/.ready ## regret of every policy in the settings we hold ourselves to (minutes)
 	$(BIN)/python -m benchmarks.regret
+
+learning: $(VENV)/.ready ## the tables of docs/learning.md: which policy when (ten minutes)
+	$(BIN)/python -m benchmarks.learning
 
 liars: $(VENV)/.ready ## what a lying city costs the honest ones (minutes)
 	$(BIN)/python -m benchmarks.liars

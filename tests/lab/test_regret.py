@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from benchmarks.learning.cases import MARKET, Run
+from benchmarks.learning.runs import regret_of
 from benchmarks.regret import SETTINGS, average_regret
 from pricemesh.core.arrays import Array
 from pricemesh.lab.simulate import entries, simulate
@@ -64,3 +66,13 @@ def test_regret_stays_below_the_bounds_in_the_settings_of_the_benchmark() -> Non
         for label in (usual, "the same, gossip every 5th round")
     )
     assert fifth / every <= 1.05
+
+
+@pytest.mark.slow
+def test_in_the_market_demand_beats_cities_alone_in_mean_by_more_than_four_standard_errors() -> None:
+    """Of the ratio of each seed, eight seeds and 500 rounds."""
+    demand, alone = (
+        regret_of(Run(MARKET, policy), range(2000, 2008), 500) for policy in ("demand", "disjoint")
+    )
+    ratio = demand / alone
+    assert 1.0 - ratio.mean() > 4 * ratio.std(ddof=1) / np.sqrt(len(ratio))
