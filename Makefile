@@ -53,7 +53,7 @@ bench-feedback: $(VENV)/.ready ## what late, lost and doubled feedback costs (si
 bench-growth: $(VENV)/.ready ## the cost of a million decisions (ten minutes, needs wrk)
 	$(BIN)/python -m benchmarks.growth
 
-bench-overload: $(VENV)/.ready ## three times what a city can commit, and thousands of slow callers (two minutes)
+bench-overload: $(VENV)/.ready ## three times what a city can commit, and thousands of slow callers (four minutes)
 	$(BIN)/python -m benchmarks.overload
 
 bench-pages: $(VENV)/.ready ## what 20 open dashboards cost /price, and what a page takes to load (needs wrk)

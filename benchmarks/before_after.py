@@ -57,6 +57,8 @@ def measure(side: Side, folder: Path, seconds: float, options: Sequence[str]) ->
     """Start a city of this side on an empty database and load it with each call in turn."""
     folder.mkdir()
     environment = city_environment(f"sqlite:///{folder}/city.db") | {"PYTHONPATH": str(side.source_root)}
+    if not (side.source_root / side.module / "city" / "reward.py").exists():  # it knows no [reward]
+        environment = {key: value for key, value in environment.items() if "_REWARD_" not in key}
     command = city_command(*options, python=side.python, module=side.module)
     with serve(command, folder, environment) as server:
         prices, batches = price_requests(folder), batch_requests(folder)

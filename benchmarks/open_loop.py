@@ -1,8 +1,9 @@
-"""An open-loop loader in a process of its own: batches of prices at a fixed rate, answers or none.
+"""An open-loop loader in a process of its own: prices at a fixed rate, answers or none.
 
-`python -m benchmarks.open_loop PORT BATCHES_PER_SECOND SECONDS ROWS` prints a JSON document. A rate of 0 is a
-closed loop: how much the city takes at most. Latencies run from when a batch was due, so a loader that falls
-behind shows in them.
+`python -m benchmarks.open_loop PORT CALLS_PER_SECOND SECONDS ROWS` prints a JSON document. A call is a batch
+of so many rows, or a single price where ROWS is 0. A rate of 0 is a closed loop: how much the city takes at
+most. Latencies run from when a call was due, so a loader that falls behind shows in them. Where it is late by
+more than MAX_LAG_SECONDS it leaves calls out: it offers less, and the count of calls says how much.
 """
 
 import asyncio
@@ -11,33 +12,39 @@ import random
 import sys
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import httptools
+import uvloop
 
 from pricemesh.lab.bench.load import random_context
 from pricemesh.lab.latency import Latencies
 
 CLOSED_LOOP_CONNECTIONS = 64
-MAX_CONNECTIONS = 2000
-MAX_BATCHES_AT_ONCE = 64  # before answers are read again
+MAX_CONNECTIONS = 4000  # fewer than a city takes by default; beyond them callers have no connection free
+MAX_IDLE_SECONDS = 4.0  # a city closes a connection that was idle for longer; a call on it would be cut off
+MAX_CALLS_AT_ONCE = 64  # before answers are read again
+MAX_LAG_SECONDS = 0.1
+MAX_LAST_SECONDS = 5.0  # for the last answers
 
 
 class Caller(asyncio.Protocol):
-    """One connection; one batch at a time."""
+    """One connection; one call at a time."""
 
     def __init__(self, load: "OpenLoop") -> None:
         self._load = load
         self._parser = httptools.HttpResponseParser(self)
         self._due: float | None = None
+        self.idle_since = 0.0
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
 
     def send(self, due: float) -> None:
         assert self._transport is not None
+        if self._transport.is_closing():  # refused before it could call
+            return
         self._due = due
         self._transport.write(self._load.request())
 
@@ -58,24 +65,32 @@ class Caller(asyncio.Protocol):
         elif self._transport is not None:
             self._transport.close()
 
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._load.lose(self, exc)
         if self._due is not None:
             self._load.count("cut off", self._due)
 
 
+def new_request(rng: random.Random, rows: int) -> bytes:
+    contexts = [random_context(rng) for _ in range(max(1, rows))]
+    path = "/price/batch" if rows else "/price"
+    body = json.dumps({"requests": contexts} if rows else contexts[0]).encode()
+    return f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
 class OpenLoop:
     def __init__(self, port: int, rows: int) -> None:
         rng = random.Random(0)
         self._port = port
-        bodies = [
-            json.dumps({"requests": [random_context(rng) for _ in range(rows)]}).encode() for _ in range(20)
-        ]
-        head = b"POST /price/batch HTTP/1.1\r\nhost: city\r\ncontent-length: %d\r\n\r\n"
-        self._requests = [head % len(body) + body for body in bodies]
+        self._requests = [new_request(rng, rows) for _ in range(20)]
         self._sent = 0
         self._idle: list[Caller] = []
-        self._open = 0
+        self._callers: set[Caller] = set()
+        self._open = 0  # with those that are connecting
         self.answers: Counter[str] = Counter()
         self.accepted = Latencies()
         self.max_lag_seconds = 0.0
@@ -96,10 +111,22 @@ class OpenLoop:
         if self._closed_loop and now < self.end:
             caller.send(now)
         else:
+            caller.idle_since = now
             self._idle.append(caller)
+
+    def _take_idle(self) -> Caller | None:
+        """The one that was used last."""
+        oldest = time.perf_counter() - MAX_IDLE_SECONDS
+        while self._idle:
+            caller = self._idle.pop()
+            if caller.idle_since > oldest:
+                return caller
+            caller.close()
+        return None
 
     def lose(self, caller: Caller, _fault: Exception | None) -> None:
         self._open -= 1
+        self._callers.discard(caller)
         if caller in self._idle:
             self._idle.remove(caller)
 
@@ -107,7 +134,13 @@ class OpenLoop:
         self._open += 1
         loop = asyncio.get_running_loop()
         _, caller = await loop.create_connection(lambda: Caller(self), "127.0.0.1", self._port)
+        self._callers.add(caller)
         return caller
+
+    async def close(self) -> None:
+        for caller in self._callers:
+            caller.close()
+        await asyncio.sleep(0)
 
     async def run_closed(self, seconds: float) -> None:
         self._closed_loop = True
@@ -117,27 +150,31 @@ class OpenLoop:
         await asyncio.sleep(seconds + 0.5)
 
     async def run_open(self, per_second: float, seconds: float) -> None:
-        start = time.perf_counter()
         connecting: set[asyncio.Task[None]] = set()
-        batches = int(per_second * seconds)
-        for number in range(batches):
-            due = start + number / per_second
+        due = time.perf_counter()
+        self.end = due + seconds
+        number = 0
+        while due < self.end:
             late = time.perf_counter() - due
             if late < 0:
                 await asyncio.sleep(-late)
-            elif number % MAX_BATCHES_AT_ONCE == 0:
+            elif number % MAX_CALLS_AT_ONCE == 0:
                 self.max_lag_seconds = max(self.max_lag_seconds, late)
+                if late > MAX_LAG_SECONDS:
+                    due += late
                 await asyncio.sleep(0)
-            if self._idle:
-                self._idle.pop().send(due)
+            if (caller := self._take_idle()) is not None:
+                caller.send(due)
             elif self._open < MAX_CONNECTIONS:
                 task = asyncio.ensure_future(self._connect_and_send(due))
                 connecting.add(task)
                 task.add_done_callback(connecting.discard)
             else:
                 self.answers["no connection free"] += 1
-        self.end = time.perf_counter()
-        await asyncio.sleep(5.0)  # for the last answers
+            number += 1
+            due += 1 / per_second
+        while sum(self.answers.values()) < number and time.perf_counter() < self.end + MAX_LAST_SECONDS:
+            await asyncio.sleep(0.01)
 
     async def _connect_and_send(self, due: float) -> None:
         try:
@@ -149,19 +186,22 @@ class OpenLoop:
 
 async def main(port: int, per_second: float, seconds: float, rows: int) -> dict[str, Any]:
     load = OpenLoop(port, rows)
+    before = time.process_time()
     if per_second:
         await load.run_open(per_second, seconds)
     else:
         await load.run_closed(seconds)
+    await load.close()
     return {
         "answers": load.answers,
         "p50_seconds": load.accepted.at(0.5),
         "p99_seconds": load.accepted.at(0.99),
         "max_seconds": load.accepted.longest,
         "max_lag_seconds": load.max_lag_seconds,
+        "cpu_seconds": time.process_time() - before,
     }
 
 
 if __name__ == "__main__":
     numbers = [float(word) for word in sys.argv[1:]]
-    print(json.dumps(asyncio.run(main(int(numbers[0]), numbers[1], numbers[2], int(numbers[3])))))
+    print(json.dumps(uvloop.run(main(int(numbers[0]), numbers[1], numbers[2], int(numbers[3])))))

@@ -1,7 +1,11 @@
 """What a city does with more than it can: `make bench-overload`. The city on one core, callers on the other.
 
-First, batches of prices at three times the rate it can commit, for a minute. Second, thousands of connections
-that send nothing, or a byte a second, and honest callers beside them.
+Batches of prices at three times the rate it can commit, for a minute. Then single prices: with a call on each
+of thousands of connections, fewer rows wait than a city allows, so it refuses none; the loader counts callers
+that find no connection free. With a short limits.max_wait_seconds a city does refuse single prices. At last,
+thousands of connections that send nothing, or a byte a second, and honest callers beside them.
+
+Words name the parts that are run: batches, single, short-wait, slow. Without a word, all are.
 """
 
 import asyncio
@@ -13,9 +17,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 from rich.console import Console
@@ -36,19 +42,20 @@ FACTOR = 3.0
 SECONDS = 60
 WARM_UP_SECONDS, CAPACITY_SECONDS, CAPACITY_RUNS = 3, 5, 4
 MAX_WAIT_SECONDS = 1.0  # the default of limits.max_wait_seconds
+SHORT_WAIT_SECONDS = 0.1
 IDLE_CALLERS, SLOW_CALLERS, HONEST_CALLERS = 2000, 400, 8
 SLOW_SECONDS = 20
-HEAD = b"POST /price HTTP/1.1\r\nhost: city\r\ncontent-length: %d\r\n\r\n"
+HEAD = b"POST /price HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
 
 
-def apply(server: Server, batches_per_second: float, seconds: float) -> dict[str, Any]:
-    """Run the loader on its core. Returns what it printed."""
-    words = [str(server.port), str(batches_per_second), str(seconds), str(ROWS)]
+def apply(server: Server, calls_per_second: float, seconds: float, rows: int) -> dict[str, Any]:
+    """Run the loader on its core. Returns what it printed, and the CPU time of the city."""
+    words = [str(server.port), str(calls_per_second), str(seconds), str(rows)]
     command = on_core([sys.executable, "-m", "benchmarks.open_loop", *words], cores().load)
     before = server.cpu_seconds()
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     report: dict[str, Any] = json.loads(run.stdout)
-    return report | {"cpu_seconds": server.cpu_seconds() - before}
+    return report | {"city_cpu_seconds": server.cpu_seconds() - before}
 
 
 class Memory:
@@ -83,13 +90,15 @@ def first_normal_second(http: httpx.Client, rng: random.Random) -> float:
     return streak_began - start
 
 
-def overload(server: Server, table: Table) -> None:
+def overload(server: Server, table: Table, rows: int, max_wait_seconds: float = MAX_WAIT_SECONDS) -> None:
+    """`rows` of each batch; 0 for single prices."""
     rng = random.Random(1)
-    apply(server, 0, WARM_UP_SECONDS)
-    runs = [apply(server, 0, CAPACITY_SECONDS) for _ in range(CAPACITY_RUNS)]
+    call = "batch" if rows else "price"
+    apply(server, 0, WARM_UP_SECONDS, rows)
+    runs = [apply(server, 0, CAPACITY_SECONDS, rows) for _ in range(CAPACITY_RUNS)]
     capacity = median(run["answers"]["200"] for run in runs) / CAPACITY_SECONDS
-    share = median(run["cpu_seconds"] for run in runs) / CAPACITY_SECONDS
-    batch_cpu_seconds = median(run["cpu_seconds"] / run["answers"]["200"] for run in runs)
+    share = median(run["city_cpu_seconds"] for run in runs) / CAPACITY_SECONDS
+    call_cpu_seconds = median(run["city_cpu_seconds"] / run["answers"]["200"] for run in runs)
     memory = Memory(server)
     normal_seconds: list[float] = []
 
@@ -99,36 +108,47 @@ def overload(server: Server, table: Table) -> None:
 
     watcher = threading.Thread(target=look_afterwards)
     watcher.start()
-    report = apply(server, FACTOR * capacity, SECONDS)
+    report = apply(server, FACTOR * capacity, SECONDS, rows)
     watcher.join()
-    served = report["answers"].get("200", 0) / SECONDS
+    answers = report["answers"]
+    served = answers.get("200", 0) / SECONDS
     # On a machine that others use, the share of the core differs from run to run; its CPU time does not.
-    useful = report["answers"].get("200", 0) * batch_cpu_seconds / report["cpu_seconds"]
-    refused = report["answers"].get("503", 0)
-    cost = (1 / useful - 1) * report["answers"].get("200", 0) / max(1, refused)
-    offered = sum(report["answers"].values()) / SECONDS
+    useful = answers.get("200", 0) * call_cpu_seconds / report["city_cpu_seconds"]
+    refused = answers.get("503", 0)
+    cost = (1 / useful - 1) * answers.get("200", 0) / refused if refused else None
+    offered = sum(answers.values()) / SECONDS
     growth = memory.growth() / 1e6
     for what, figure, target in (
-        (f"capacity, closed loop, median of {CAPACITY_RUNS}", f"{ROWS * capacity:,.0f} rows/s", ""),
+        (f"capacity, closed loop, median of {CAPACITY_RUNS}", f"{max(1, rows) * capacity:,.0f} rows/s", ""),
         ("offered", f"{offered / capacity:.2f} × capacity", f"{FACTOR:g}"),
         ("served", f"{served / capacity:.2f} × capacity", "≥ 0.8"),
         ("served for the CPU time it took", f"{useful:.2f} × capacity", "≥ 0.8"),
-        ("a refusal's CPU time", f"{cost:.1%} of a served batch's", ""),
-        (f"served of exactly {FACTOR:g} times, by that", f"{(1 - FACTOR * cost) / (1 - cost):.2f}", "≥ 0.8"),
+        *refusals(cost, call),
         ("p50 of what is served", f"{report['p50_seconds']:.3f} s", ""),
-        ("p99 of what is served", f"{report['p99_seconds']:.3f} s", f"≤ {2 * MAX_WAIT_SECONDS:g} s"),
+        ("p99 of what is served", f"{report['p99_seconds']:.3f} s", f"≤ {2 * max_wait_seconds:g} s"),
         ("longest of what is served", f"{report['max_seconds']:.3f} s", ""),
         ("memory growth", f"{growth:.0f} MB", "≤ 50 MB"),
         ("normal again after", f"{normal_seconds[0]:.2f} s", "≤ 2 s"),
         (
             "CPU of the city: alone, overloaded",
-            f"{share:.2f}, {report['cpu_seconds'] / SECONDS:.2f} cores",
+            f"{share:.2f}, {report['city_cpu_seconds'] / SECONDS:.2f} cores",
             "",
         ),
-        ("answers", ", ".join(f"{name}: {n:,}" for name, n in sorted(report["answers"].items())), ""),
+        ("answers", ", ".join(f"{name}: {n:,}" for name, n in sorted(answers.items())), ""),
         ("longest lag of the loader", f"{report['max_lag_seconds']:.3f} s", ""),
+        ("CPU of the loader", f"{report['cpu_seconds'] / SECONDS:.2f} cores", "< 1"),
     ):
         table.add_row(what, figure, target)
+
+
+def refusals(cost: float | None, call: str) -> list[tuple[str, str, str]]:
+    """What a refusal costs, and what would be served of exactly FACTOR times the capacity."""
+    if cost is None:
+        return [("a refusal's CPU time", "none was refused", "")]
+    return [
+        ("a refusal's CPU time", f"{cost:.1%} of a served {call}'s", ""),
+        (f"served of exactly {FACTOR:g} times, by that", f"{(1 - FACTOR * cost) / (1 - cost):.2f}", "≥ 0.8"),
+    ]
 
 
 class SlowCaller:
@@ -198,28 +218,47 @@ async def slow_callers(port: int, table: Table) -> None:
         writer.close()
 
 
-def main() -> None:
-    tables: list[Table] = []
-    with tempfile.TemporaryDirectory(prefix="pricemesh-bench-") as name:
-        folder = Path(name)
-        for title in (
-            f"{FACTOR:g} times its capacity for {SECONDS} s, batches of {ROWS} prices",
-            f"{IDLE_CALLERS:,} silent and {SLOW_CALLERS} slow connections",
-        ):
-            table = Table(title=title, title_justify="left")
+def slow(server: Server, table: Table) -> None:
+    if (core := cores().load) is not None:
+        os.sched_setaffinity(0, {core})
+    asyncio.run(slow_callers(server.port, table))
+
+
+class Part(NamedTuple):
+    title: str
+    measure: Callable[[Server, Table], None]
+    max_wait_seconds: float = MAX_WAIT_SECONDS
+
+
+OVERLOAD = f"{FACTOR:g} times its capacity for {SECONDS} s"
+PARTS = {
+    "batches": Part(f"{OVERLOAD}, batches of {ROWS} prices", partial(overload, rows=ROWS)),
+    "single": Part(f"{OVERLOAD}, single prices", partial(overload, rows=0)),
+    "short-wait": Part(
+        f"{OVERLOAD}, single prices, limits.max_wait_seconds = {SHORT_WAIT_SECONDS:g}",
+        partial(overload, rows=0, max_wait_seconds=SHORT_WAIT_SECONDS),
+        SHORT_WAIT_SECONDS,
+    ),
+    "slow": Part(f"{IDLE_CALLERS:,} silent and {SLOW_CALLERS} slow connections", slow),
+}
+
+
+def main(names: Sequence[str]) -> None:
+    if unknown := set(names) - set(PARTS):
+        raise SystemExit(f"{', '.join(sorted(unknown))}: the parts are {', '.join(PARTS)}")
+    with tempfile.TemporaryDirectory(prefix="pricemesh-bench-") as folder_name:
+        folder = Path(folder_name)
+        for name in names or PARTS:
+            part = PARTS[name]
+            table = Table(title=part.title, title_justify="left")
             for head in ("what", "measured", "wanted"):
                 table.add_column(head)
-            url = f"sqlite:///{folder}/{len(tables)}.db"
-            with serve(city_command(), folder, city_environment(url)) as server:
-                if tables:
-                    if (core := cores().load) is not None:
-                        os.sched_setaffinity(0, {core})
-                    asyncio.run(slow_callers(server.port, table))
-                else:
-                    overload(server, table)
-            tables.append(table)
+            variables = city_environment(f"sqlite:///{folder}/{name}.db")
+            variables["PRICEMESH_LIMITS_MAX_WAIT_SECONDS"] = str(part.max_wait_seconds)
+            with serve(city_command(), folder, variables) as server:
+                part.measure(server, table)
             Console(width=110).print(table)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -72,6 +72,10 @@ class RunningCity:
     def feedback(self, decision_id: str, reward: float) -> httpx.Response:
         return self.http.post("/feedback", json={"decision_id": decision_id, "reward": reward})
 
+    def sale(self, decision_id: str, sold: float) -> httpx.Response:
+        """Feedback of a city of purchases."""
+        return self.http.post("/feedback", json={"decision_id": decision_id, "sold": sold})
+
     def state(self) -> dict[str, Any]:
         """Without `gossip`, which counts ticks, and `clock`, which waits after a start."""
         body: dict[str, Any] = self.http.get("/state").json()

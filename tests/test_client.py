@@ -26,15 +26,49 @@ def url(tmp_path: Path) -> Iterator[str]:
 def test_price_and_feedback_in_code_that_blocks(url: str) -> None:
     with City(url) as city:
         decision = city.price(CONTEXT["shared"], CONTEXT["local"], subject="ann")
-        assert city.feedback(decision.decision_id, 0.5).learned
+        assert city.feedback(decision.decision_id, reward=0.5).learned
         several = city.prices([(CONTEXT["shared"], CONTEXT["local"])] * 3)
-        outcomes = city.feedbacks([(d.decision_id, 1.0) for d in several] + [("nobody", 1.0)])
+        outcomes = city.feedbacks(reward=[(d.decision_id, 1.0) for d in several] + [("nobody", 1.0)])
         assert [outcome.status for outcome in outcomes] == [200, 200, 200, 404]
         assert city.decision(decision.decision_id).subject == "ann"
         assert city.state().version == 4
         with pytest.raises(CityError, match="409 Conflict") as refused:
-            city.feedback(decision.decision_id, 0.6)
+            city.feedback(decision.decision_id, reward=0.6)
         assert refused.value.problem.type.endswith("other-reward")
+
+
+def test_a_city_of_purchases_is_told_what_was_sold(tmp_path: Path) -> None:
+    reward = {"kind": "purchase", "cost": 1.0}
+    server = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db", reward=reward))
+    with City(server.url) as city:
+        decision = city.price(CONTEXT["shared"], CONTEXT["local"])
+        assert decision.propensity == 1.0
+        receipt = city.feedback(decision.decision_id, sold=1)
+        assert (receipt.sold, receipt.reward) == (1.0, decision.price - 1.0)
+        other = city.price(CONTEXT["shared"], CONTEXT["local"])
+        assert [outcome.status for outcome in city.feedbacks(sold=[(other.decision_id, 0)])] == [200]
+        feedback = city.decision(decision.decision_id).feedback
+        assert feedback is not None
+        assert (feedback.sold, feedback.reward) == (1.0, decision.price - 1.0)
+        assert city.state().reward.kind == "purchase"
+        with pytest.raises(CityError, match='this city learns from sales: send "sold"'):
+            city.feedback(decision.decision_id, reward=1.0)
+    server.stop()
+
+
+def test_feedback_is_either_what_was_sold_or_the_reward() -> None:
+    async def use() -> None:
+        async with AsyncCity("http://city") as city:
+            for amounts in ({}, {"sold": 1, "reward": 1.0}):
+                with pytest.raises(TypeError, match="give either sold="):
+                    await city.feedback("d1", **amounts)
+
+    asyncio.run(use())
+    with City("http://city") as city:
+        with pytest.raises(TypeError, match="give either sold="):
+            city.feedbacks()
+        with pytest.raises(TypeError, match="give either sold="):
+            city.feedbacks(sold=[("d1", 1)], reward=[("d1", 1.0)])
 
 
 def test_price_and_feedback_in_code_that_awaits(url: str) -> None:
@@ -43,9 +77,9 @@ def test_price_and_feedback_in_code_that_awaits(url: str) -> None:
             decisions = await asyncio.gather(
                 *(city.price(CONTEXT["shared"], CONTEXT["local"]) for _ in range(5))
             )
-            await city.feedbacks([(d.decision_id, 0.1) for d in decisions])
+            await city.feedbacks(reward=[(d.decision_id, 0.1) for d in decisions])
             more = await city.prices([(CONTEXT["shared"], CONTEXT["local"])])
-            await city.feedback(more[0].decision_id, 0.2)
+            await city.feedback(more[0].decision_id, reward=0.2)
             await city.decision(more[0].decision_id)
             return (await city.state()).version
 
@@ -70,6 +104,7 @@ def test_a_price_is_retried_under_the_same_decision_id() -> None:
             "radius": 1.0,
             "policy": "netpool",
             "limited_by": [],
+            "propensity": 1.0,
         }
         return httpx.Response(200, json=body)
 
@@ -147,7 +182,7 @@ def test_a_call_in_doubt_is_made_again_and_counts_once(tmp_path: Path) -> None:
 
     async def learn(decision_id: str) -> bool:
         async with AsyncCity(running.url, retries=QUICK) as city:
-            return (await city.feedback(decision_id, 0.5)).learned
+            return (await city.feedback(decision_id, reward=0.5)).learned
 
     with City(running.url, retries=QUICK) as city:
         disk.lost_answers = 1

@@ -50,10 +50,11 @@ def named_labels(promql: str, legend: str) -> set[str]:
 @pytest.fixture(scope="module")
 def exposed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[str]]]:
     """The labels of every series that a city with a peer, a decision, a feedback and a tick exposes."""
-    cities = start_mesh(tmp_path_factory.mktemp("mesh"), ["lisbon", "porto"])
+    reward = {"kind": "purchase"}
+    cities = start_mesh(tmp_path_factory.mktemp("mesh"), ["lisbon", "porto"], reward=reward)
     for city in cities:
         decision = city.price()
-        assert city.feedback(decision["decision_id"], 0.5).status_code == 200
+        assert city.sale(decision["decision_id"], 1).status_code == 200
     for city in cities:
         city.tick()
     text = cities[0].http.get("/metrics").text

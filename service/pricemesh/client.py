@@ -2,7 +2,7 @@
 
 >>> with City("http://127.0.0.1:8001", key="pm_...") as lisbon:      # doctest: +SKIP
 ...     decision = lisbon.price({"demand": 0.4, "rain": 0.0, "event": 1.0}, {"tourists": 0.2, "strike": 0.0})
-...     lisbon.feedback(decision.decision_id, reward=0.8)
+...     lisbon.feedback(decision.decision_id, sold=1)  # in a city of values: reward=0.8
 
 Every call is safe to repeat, so it is repeated when the network or the city fails for a moment, also when a
 commit is in doubt. A price is safe because the client chooses its decision_id, and the same decision_id gets
@@ -25,8 +25,10 @@ from pricemesh.errors import InvalidParameter, PricemeshError
 from pricemesh.http import schemas
 
 Answer = TypeVar("Answer")
+Given = TypeVar("Given")
 Features = Mapping[str, float]
 Context = tuple[Features, Features]  # shared, local
+Amounts = Sequence[tuple[str, float]]  # decision_id; units sold or reward
 Outcome = httpx.Response | httpx.TransportError
 TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
 MAX_PAUSE_SECONDS = 30.0  # whatever Retry-After says
@@ -121,16 +123,27 @@ def _prices(contexts: Sequence[Context]) -> Call[list[schemas.Decision]]:
     return Call("POST", "/price/batch", read, {"requests": [_price_body(*context) for context in contexts]})
 
 
-def _feedback(decision_id: str, reward: float) -> Call[schemas.FeedbackReceipt]:
-    body = {"decision_id": decision_id, "reward": reward}
+def _one_of(sold: Given | None, reward: Given | None) -> tuple[str, Given]:
+    """The field of the body and what it holds."""
+    if sold is not None and reward is None:
+        return "sold", sold
+    if reward is not None and sold is None:
+        return "reward", reward
+    raise TypeError("give either sold=... (to a city of purchases) or reward=... (to a city of values)")
+
+
+def _feedback(decision_id: str, sold: float | None, reward: float | None) -> Call[schemas.FeedbackReceipt]:
+    field, amount = _one_of(sold, reward)
+    body = {"decision_id": decision_id, field: amount}
     return Call("POST", "/feedback", schemas.FeedbackReceipt.model_validate_json, body)
 
 
-def _feedbacks(items: Sequence[tuple[str, float]]) -> Call[list[schemas.FeedbackOutcome]]:
+def _feedbacks(sold: Amounts | None, reward: Amounts | None) -> Call[list[schemas.FeedbackOutcome]]:
     def read(content: bytes) -> list[schemas.FeedbackOutcome]:
         return schemas.FeedbackOutcomes.model_validate_json(content).outcomes
 
-    body = {"items": [{"decision_id": id_, "reward": reward} for id_, reward in items]}
+    field, items = _one_of(sold, reward)
+    body = {"items": [{"decision_id": id_, field: amount} for id_, amount in items]}
     return Call("POST", "/feedback/batch", read, body)
 
 
@@ -193,12 +206,17 @@ class City:
     def prices(self, contexts: Sequence[Context]) -> list[schemas.Decision]:
         return self._do(_prices(contexts))
 
-    def feedback(self, decision_id: str, reward: float) -> schemas.FeedbackReceipt:
-        return self._do(_feedback(decision_id, reward))
+    def feedback(
+        self, decision_id: str, *, sold: float | None = None, reward: float | None = None
+    ) -> schemas.FeedbackReceipt:
+        """Units `sold` in a city of purchases, the `reward` in a city of values."""
+        return self._do(_feedback(decision_id, sold, reward))
 
-    def feedbacks(self, items: Sequence[tuple[str, float]]) -> list[schemas.FeedbackOutcome]:
-        """`items` are (decision_id, reward) pairs; each has an outcome of its own."""
-        return self._do(_feedbacks(items))
+    def feedbacks(
+        self, *, sold: Amounts | None = None, reward: Amounts | None = None
+    ) -> list[schemas.FeedbackOutcome]:
+        """(decision_id, units sold) pairs, or (decision_id, reward) pairs; each has an outcome of its own."""
+        return self._do(_feedbacks(sold, reward))
 
     def decision(self, decision_id: str) -> schemas.DecisionRecord:
         return self._do(_decision(decision_id))
@@ -267,11 +285,15 @@ class AsyncCity:
     async def prices(self, contexts: Sequence[Context]) -> list[schemas.Decision]:
         return await self._do(_prices(contexts))
 
-    async def feedback(self, decision_id: str, reward: float) -> schemas.FeedbackReceipt:
-        return await self._do(_feedback(decision_id, reward))
+    async def feedback(
+        self, decision_id: str, *, sold: float | None = None, reward: float | None = None
+    ) -> schemas.FeedbackReceipt:
+        return await self._do(_feedback(decision_id, sold, reward))
 
-    async def feedbacks(self, items: Sequence[tuple[str, float]]) -> list[schemas.FeedbackOutcome]:
-        return await self._do(_feedbacks(items))
+    async def feedbacks(
+        self, *, sold: Amounts | None = None, reward: Amounts | None = None
+    ) -> list[schemas.FeedbackOutcome]:
+        return await self._do(_feedbacks(sold, reward))
 
     async def decision(self, decision_id: str) -> schemas.DecisionRecord:
         return await self._do(_decision(decision_id))

@@ -89,6 +89,13 @@ def test_a_market_may_have_another_link_bumps_and_a_ladder_for_each_city() -> No
     assert "market world, 2 cities" in run.stdout
 
 
+def test_real_travellers_can_be_simulated_on_any_ladder() -> None:
+    words = ["--world", "swissmetro", "--rounds", "20", "--seeds", "1", "--policy", "netpool"]
+    run = pricemesh("simulate", *words, "--prices", "0.8,1,1.2")
+    assert run.returncode == 0, run.stderr
+    assert "swissmetro world, 11 cities" in run.stdout
+
+
 def test_settings_reach_the_policies_that_have_them() -> None:
     specs = ["--policy", "netlinucb", "--policy", "netlinucb:split=block", "--policy", "disjoint"]
     run = pricemesh(
@@ -115,6 +122,10 @@ def test_settings_reach_the_policies_that_have_them() -> None:
         (["--world", "market", "--ladders", "8,9,10;7,8,9"], "one ladder for all 3 cities or one for each"),
         (["--world", "market", "--bumps", "-1"], "bumps must be zero or a positive number"),
         (["--world", "market", "--local", "1,2,2"], "all cities of the market have the same features"),
+        (["--prices", "8,9,10"], "--prices: for the market and swissmetro worlds only"),
+        (["--world", "swissmetro", "--shared", "4"], "--shared: for the linear and market worlds only"),
+        (["--world", "swissmetro", "--drift-at", "9"], "--drift-at: for the linear and market worlds only"),
+        (["--world", "swissmetro", "--prices", "0.1,1,2"], "from 0.5 to 2, not 0.1 to 2"),
         (["--local", "two"], "--local takes a number"),
         (["--rounds", "0"], "at least one round"),
         (["--seed", "-1"], "no seed below zero"),

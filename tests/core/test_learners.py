@@ -6,11 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pricemesh.core.demand.basis import Basis
+from pricemesh.core.ladder import Ladder
 from pricemesh.core.policies import POLICIES, Learner, Shape, make_policy, parameters
 from pricemesh.core.summary import Summary, merge
 from pricemesh.errors import BadSummary, InvalidContext, InvalidFeedback, InvalidParameter
 
 CITY_POLICIES = [name for name in POLICIES if name != "shared"]
+
+
+def priced(arms: int, shared: int, local: int, batch: tuple[int, ...] = ()) -> Shape:
+    """A shape for all policies: the arms cost 1, 2, 3 …"""
+    prices = np.linspace(1.0, arms, arms)
+    return Shape(arms, shared, local, batch, Ladder(prices, low=1.0, high=float(arms)))
+
+
 VARIANTS = [
     *((name, {}) for name in CITY_POLICIES),
     ("netlinucb", {"split": "block"}),
@@ -25,8 +35,8 @@ def test_a_batch_scores_as_each_of_its_cities_alone(name: str, settings: dict[st
     """2 seeds x 3 cities, the same random rewards, an exchange of summaries at every third round."""
     rng = np.random.default_rng(2)
     policy = make_policy(name, **settings)
-    batch = policy.learner(Shape(3, 4, 2, (2, 3)))
-    alone = [[policy.learner(Shape(3, 4, 2)) for _ in range(3)] for _ in range(2)]
+    batch = policy.learner(priced(3, 4, 2, (2, 3)))
+    alone = [[policy.learner(priced(3, 4, 2)) for _ in range(3)] for _ in range(2)]
     for version in range(60):
         if version % 3 == 0 and batch.fields:
             batch.absorb(batch.summarise())
@@ -39,7 +49,7 @@ def test_a_batch_scores_as_each_of_its_cities_alone(name: str, settings: dict[st
         x, arm, reward = (
             rng.normal(size=(2, 3, 6)),
             rng.integers(3, size=(2, 3)),
-            rng.normal(size=(2, 3)),
+            rng.random(size=(2, 3)),
         )
         together = batch.score(x)
         for s in range(2):
@@ -64,7 +74,9 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    if hasattr(value, "gram") or hasattr(value, "momentum"):
+    if isinstance(value, Shape | Ladder | Basis):
+        return None  # frozen
+    if hasattr(value, "gram") or hasattr(value, "momentum") or hasattr(value, "logits"):
         return _plain(vars(value))
     return value
 
@@ -103,7 +115,7 @@ X = np.array([0.1, 0.2, 0.3])
 def test_bad_values_are_refused_and_change_nothing(
     name: str, x: Any, arm: Any, reward: Any, error: type[Exception]
 ) -> None:
-    learner = make_policy(name).learner(Shape(2, 2, 1))
+    learner = make_policy(name).learner(priced(2, 2, 1))
     learner.learn(X, 1, 0.5)
     before = snapshot(learner)
     with pytest.raises(error):
@@ -262,9 +274,9 @@ def test_one_lying_city_in_six_does_not_worsen_the_estimate_of_another(lie: dict
 @pytest.mark.parametrize("name", CITY_POLICIES)
 def test_several_contexts_of_one_city_are_scored_at_once_and_learned_one_at_a_time(name: str) -> None:
     rng = np.random.default_rng(6)
-    learner = make_policy(name).learner(Shape(3, 2, 1))
+    learner = make_policy(name).learner(priced(3, 2, 1))
     for _ in range(20):
-        learner.learn(rng.normal(size=3), int(rng.integers(3)), float(rng.normal()))
+        learner.learn(rng.normal(size=3), int(rng.integers(3)), float(rng.random()))
     several = rng.normal(size=(7, 3))
     together = learner.score(several)
     for i, x in enumerate(several):

@@ -13,13 +13,7 @@ from pricemesh.gossip.peers import TICKS_UNTIL_SENT_AGAIN, AddressBook
 from pricemesh.gossip.quarantine import CLEAN_EXCHANGES
 from pricemesh.gossip.signing import HEADER, Keyring
 from tests.gossip.letters import letter
-from tests.gossip.memory_network import (
-    SECRETS,
-    FakeClock,
-    MemoryCity,
-    MemoryNetwork,
-    memory_mesh,
-)
+from tests.gossip.memory_network import SECRETS, FakeClock, MemoryCity, MemoryNetwork, memory_mesh
 from tests.running import settings_for
 
 NAMES = ("faro", "lisbon", "porto")
@@ -169,6 +163,20 @@ def test_invented_callers_push_out_each_other_and_no_city_of_the_mesh(tmp_path: 
             assert len(callers) == 8
             digest = faro.gossip.node.digest
             assert all(peer.digest is digest for name, peer in callers.items() if name != "porto")
+
+    asyncio.run(story())
+
+
+def test_a_city_of_the_mesh_is_marked_and_stays_so_whatever_strangers_send(tmp_path: Path) -> None:
+    async def story() -> None:
+        gossip = {"most_cities": 4, "rate_per_second": 1000, "peers": []}
+        async with memory_mesh(tmp_path, ["faro"], gossip=gossip) as (faro,):
+            await faro.teach(4)
+            await send(faro, "porto", letters=(faro.letter_of("porto", 4).wire,))
+            strangers = [f"stranger{i}" for i in range(60)]
+            for name in (*strangers[:30], "porto", *strangers[30:]):
+                await send(faro, name, letters=(b"junk",))
+            assert faro.status("porto") == "quarantined"
 
     asyncio.run(story())
 

@@ -237,6 +237,25 @@ def test_a_refused_body_that_never_ends_is_closed_without_a_second_answer(tmp_pa
 
 
 @ways
+@pytest.mark.parametrize("body", [PRICE, b"{"])
+def test_the_event_loop_goes_on_before_a_refused_caller_can_call_again(
+    tmp_path: Path, fast: bool, body: bytes
+) -> None:
+    """It reads all callers that are ready before it looks at timers and commits."""
+
+    async def story(city: City) -> None:
+        if body == PRICE:
+            city.app.pricing.gate.refusal = Overloaded("too much waits", 1.0)
+        caller = city.connect()
+        caller.connection.data_received(HEAD % len(body) + body)
+        assert caller.answers == []
+        await settle()
+        assert caller.answers == [503 if body == PRICE else 422]
+
+    run(tmp_path, story, fast=fast)
+
+
+@ways
 def test_a_request_that_is_complete_waits_for_its_answer_however_long(tmp_path: Path, fast: bool) -> None:
     async def story(city: City) -> None:
         caller = city.connect()

@@ -68,6 +68,17 @@ def start_city(tmp_path: Path) -> Iterator[Start]:
         city.stop()
 
 
+def test_a_page_whose_own_name_resolves_to_loopback_reaches_nothing(start_city: Start) -> None:
+    """As a browser calls it: the name of the page's site, on the port of the city."""
+    city = start_city()
+    name = f"evil.example:{city.url.rpartition(':')[2]}"
+    headers = {"Host": name, "Origin": f"http://{name}"}
+    assert city.http.post("/price", json=CONTEXT, headers=headers).status_code == 403
+    assert city.http.post("/admin/freeze", json={}, headers=headers).status_code == 403
+    assert city.http.get("/state", headers={"Host": name}).status_code == 403
+    assert city.state()["decisions"] == 0
+
+
 @pytest.mark.parametrize("fast_path", [True, False])
 def test_without_keys_every_call_is_refused_under_a_foreign_name(start_city: Start, fast_path: bool) -> None:
     city = start_city(server={"fast_path": fast_path, "hosts": ["pricing.local"]})

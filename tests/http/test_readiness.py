@@ -1,13 +1,14 @@
 """What monitors and callers see of a city whose database fails."""
 
 import errno
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from pricemesh.errors import StorageCause
 from pricemesh.runtime import Disk, Runtime
@@ -59,6 +60,35 @@ def test_readyz_and_metrics_say_that_commits_fail_and_why_and_that_they_succeed_
     assert metric(city, "pricemesh_ready") == 1
 
 
+def damaged_pages() -> DatabaseError:
+    fault = sqlite3.DatabaseError("database disk image is malformed")
+    fault.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return DatabaseError("INSERT", {}, fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "disk-full"),
+        (damaged_pages(), "corrupt"),
+        (OSError(errno.EROFS, "Read-only file system"), "read-only"),
+        (OSError(errno.ENOENT, "No such file or directory"), "gone"),
+    ],
+    ids=["full", "corrupt", "read-only", "gone"],
+)
+def test_a_city_is_not_ready_where_the_next_commit_would_fail_as_the_last_did(
+    city: RunningCity, disk: FaultyDisk, fault: Exception, cause: str
+) -> None:
+    city.price()
+    disk.before = fault
+    assert city.http.post("/price", json=CONTEXT).status_code == 503
+    assert city.http.get("/readyz").status_code == 503
+    assert metric(city, "pricemesh_commit_failures_total", cause=cause) >= 1
+    disk.before = None
+    city.price()
+    assert city.http.get("/readyz").status_code == 200
+
+
 def test_a_503_says_whether_the_commit_may_have_happened(city: RunningCity, disk: FaultyDisk) -> None:
     disk.before = OSError(errno.ENOSPC, "No space left on device")
     certain = city.http.post("/price", json=CONTEXT).json()
@@ -95,6 +125,25 @@ def test_a_city_that_shuts_down_is_not_ready(city: RunningCity) -> None:
     city.pricing.draining = True
     assert metric(city, "pricemesh_ready") == 0
     city.pricing.draining = False
+
+
+def test_the_loss_of_the_database_and_its_return_are_one_warning_each_with_the_cause(
+    city: RunningCity, disk: FaultyDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        caplog.clear()
+        disk.before = OSError(errno.ENOSPC, "No space left on device")
+        for _ in range(5):
+            assert city.http.post("/price", json=CONTEXT).status_code == 503
+        disk.before = None
+        city.price()
+        records = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+        loss, recovery = ((record.levelname, record.getMessage(), vars(record)) for record in records)
+        assert (loss[0], recovery[0]) == ("WARNING", "WARNING")
+        assert "is lost" in loss[1]
+        assert loss[2]["cause"] == "disk-full"
+        assert "No space left on device" in loss[2]["fault"]
+        assert "is back" in recovery[1]
 
 
 class LastingSoManyCommits(Disk):

@@ -181,6 +181,14 @@ def test_who_wants_the_connection_closed_gets_it_closed(wire: Wire, version: str
     assert wire.is_closed()
 
 
+@pytest.mark.parametrize("name", ["connection", "Connection", "proxy-connection"])
+def test_a_caller_by_http_1_0_gets_its_connection_closed_whatever_it_wants(wire: Wire, name: str) -> None:
+    wire.send(plain(CONTEXT, head=f"{name}: keep-alive\r\nexpect: 100-continue\r\n", version="1.0"))
+    status, answer = wire.answer()
+    assert (status, answer.headers["connection"]) == (200, "close")
+    assert wire.is_closed()
+
+
 def test_a_body_beyond_the_limit_is_refused_and_other_methods_are_named(wire: Wire) -> None:
     wire.send(plain(b" " * 5001))
     assert wire.answer()[0] == 413

@@ -107,7 +107,7 @@ def test_a_higher_price_never_sells_more_and_a_buyer_would_pay_less_too(link: st
     instance = Market(link=link, arms=6, heterogeneity=0.5).instance([0, 1])
     for now in first_rounds(instance, 50):
         chance = instance.chance(now.context)
-        # Far from its drop the cliff is flat to the last bit.
+        # Far from its drop the step is flat to the last bit.
         assert (np.diff(chance, axis=-1) <= 0).all()
         assert (chance[..., 0] > chance[..., -1]).all()
         sold = np.array([instance.sold(now, np.full(now.luck.shape, k)) for k in range(6)])
@@ -125,7 +125,8 @@ def test_links_by_hand(against: float) -> None:
     by_hand = {
         "logit": logistic(-against),
         "probit": normal(-against * sqrt(2 * pi) / 4),
-        "cliff": 0.05 + 0.9 * logistic(6 * (-against + 0.3)),
+        "cliff": 0.5 ** exp(against),
+        "step": 0.05 + 0.9 * logistic(6 * (-against + 0.3)),
     }
     for name, link in LINKS.items():
         assert link(np.array([against]))[0] == pytest.approx(by_hand[name], rel=1e-12)
@@ -206,7 +207,7 @@ def test_the_linear_world_sells_nothing() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"link": "linear"}, "link must be one of logit, probit, cliff"),
+        ({"link": "linear"}, "link must be one of logit, probit, cliff, step"),
         ({"bumps": -0.1}, "bumps must be zero or a positive number"),
         ({"elasticity_spread": float("nan")}, "elasticity_spread must be zero"),
         ({"arms": 3, "ladders": ((8.0, 9.0),)}, "one price for each of 3 arms, not 8, 9"),

@@ -5,6 +5,7 @@ import logging
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -134,6 +135,26 @@ def test_a_city_on_a_terminal_ends_with_it(serve: Serve) -> None:
     read_until(terminal, b"SIGHUP: this city has no API keys")
     os.close(terminal)
     service.signal(signal.SIGHUP)  # as the system sends it to the terminal's session
+    assert service.end() == 0
+
+
+def test_a_drain_cuts_no_request_under_way(serve: Serve) -> None:
+    """Neither one whose body is still arriving, nor one that comes during the drain on an open connection."""
+    service = serve(server={"drain_seconds": 600.0})
+    body = json.dumps(CONTEXT).encode()
+    url = service.url
+    host, _, port = url.removeprefix("http://").partition(":")
+    head = f"POST /price HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    with socket.create_connection((host, int(port)), timeout=MAX_WAIT_SECONDS) as caller:
+        caller.sendall(head + body[:10])
+        service.signal(signal.SIGTERM)
+        while httpx.get(f"{url}/readyz").status_code == 200:
+            pass
+        caller.sendall(body[10:])
+        assert caller.recv(65_536).startswith(b"HTTP/1.1 200")
+        caller.sendall(head + body)
+        assert caller.recv(65_536).startswith(b"HTTP/1.1 200")
+    service.signal(signal.SIGTERM)
     assert service.end() == 0
 
 

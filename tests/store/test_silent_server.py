@@ -14,6 +14,7 @@ from pricemesh.runtime import Runtime
 from pricemesh.store.backend import TimeLimits
 from pricemesh.store.commands import Probe, SaveDecisions
 from pricemesh.store.database import Database, migrate
+from pricemesh.store.postgres import Postgres as PostgresBackend
 from tests.postgres import Postgres
 from tests.proxy import Links
 from tests.running import CONTEXT, RunningCity, settings_for
@@ -151,6 +152,16 @@ def test_a_table_that_another_program_locks_fails_a_commit_without_a_doubt(
     assert not isinstance(failure, InDoubt)
     assert not database.is_silent
     database.commit(save("a"))
+
+
+def test_the_server_ends_what_a_city_leaves_undone(url: str) -> None:
+    """Statements, waits for locks, and transactions of a process that was stopped in the middle."""
+    backend = PostgresBackend(sa.make_url(url), LIMITS)
+    names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+    with backend.engine.connect() as connection:
+        shown = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in names]
+    backend.engine.dispose()
+    assert shown == ["900ms", "800ms", "10s"]
 
 
 def test_a_large_commit_may_take_longer_than_a_small_one(database: Database) -> None:

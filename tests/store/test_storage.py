@@ -75,6 +75,7 @@ def test_a_second_process_on_the_same_database_is_refused(city: RunningCity, dat
             "shared was",
         ),
         ({"city": "porto"}, "city was lisbon"),
+        ({"reward": {"kind": "purchase"}}, "reward was"),
     ],
 )
 def test_a_database_made_for_another_configuration_is_never_reinterpreted(

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from pricemesh.city.controls import Controls
@@ -11,8 +11,10 @@ from pricemesh.city.guardrails import Guardrails, LatestPrices
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.settings import Settings
 from pricemesh.core.arrays import Array
-from pricemesh.core.decision import Decision, DecisionCodec, Occasion
-from pricemesh.core.ucb import Score, choose
+from pricemesh.core.choice import Randomness, decide
+from pricemesh.core.decision import Decision, DecisionCodec, Occasion, make_decision
+from pricemesh.core.thompson import city_seed, uniform_of
+from pricemesh.core.ucb import Score
 from pricemesh.errors import InvalidContext, PricemeshError
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import SaveDecisions
@@ -23,7 +25,7 @@ UNNAMED: Name = (None, None)
 NO_IDS: frozenset[str] = frozenset()
 
 
-class Quote(NamedTuple):
+class Quote(msgspec.Struct, frozen=True, gc=False):
     """Prices that a caller asks for, decided together."""
 
     names: Sequence[Name]
@@ -53,6 +55,7 @@ class Decider:
         self._space = settings.features.space
         self._prices = settings.arms.prices
         self._policy = settings.policy.name
+        self._seed = city_seed(settings.city, settings.policy.seed)
         self._start_id = runtime.random_bytes(5).hex()
         self._id_count = 0
         self.limits_steps = guardrails.max_step is not None
@@ -110,10 +113,12 @@ class Decider:
                 return [fault.with_traceback(None)]  # its frames refer to everyone in the group
             return [one for quote in quotes for one in self._decide_together([quote], known, latest)]
         saves, start = [], 0
+        have_ids = names.count(UNNAMED) < len(names)  # any of them
         for quote in quotes:
-            ids = [id_ for id_, _ in quote.names if id_ is not None]
-            saves.append(SaveDecisions(rows[start : start + quote.size], frozenset(ids) if ids else NO_IDS))
-            start += quote.size
+            end = start + len(quote.names)
+            ids = frozenset([id_ for id_, _ in quote.names if id_ is not None]) if have_ids else NO_IDS
+            saves.append(SaveDecisions(rows[start:end], ids))
+            start = end
         return saves
 
     def _decide(
@@ -123,26 +128,23 @@ class Decider:
         prices, which these decisions change."""
         learner = self._learner
         score = learner.score(contexts[0] if len(names) == 1 else contexts)
-        arms, rules = self._choose(score, names, known, latest)
-        origins = learner.attribution.origins
-        contributions = learner.contributions(contexts, np.array(arms)) if origins else ()
-        vectors = self._codec.pack(contexts, score, contributions)
         now = self._clock()
+        ids, subjects = self._ids(names, now), [subject for _, subject in names]
+        arms, rules, propensities = self._choose(score, ids, names, known, latest)
+        origins = learner.attribution.origins
+        chosen = np.array(arms)
+        contributions = learner.contributions(contexts, chosen) if origins else ()
+        vectors = self._codec.pack(contexts, score, contributions)
         occasion = Occasion(now, self._policy, self._live.version, ",".join(origins))
         prices = map(self._prices.__getitem__, arms)
-        ids, subjects = self._ids(names, now), [subject for _, subject in names]
-        odds = self._odds()
+        chances = learner.chances(contexts, chosen)
+        # Python's own floats: the store writes them as text.
+        odds = propensities, repeat(None) if chances is None else chances.tolist()
         columns = zip(ids, subjects, arms, prices, rules, vectors, *odds, repeat(occasion), strict=False)
-        rows = list(map(Decision._make, columns))
+        rows = list(map(make_decision, columns))
         if known:
             rows = [known.get(row.id, row) for row in rows]
         return rows
-
-    def _odds(self) -> tuple[Iterable[float], Iterable[float | None]]:
-        """For each decision the propensity of its arm, and the predicted chance of a sale. Python's own
-        floats: the store writes them as text. The highest upper bound is always chosen, and no policy
-        predicts sales yet."""
-        return repeat(1.0), repeat(None)
 
     def _ids(self, names: Sequence[Name], now: float) -> list[str]:
         """The callers' own, or new ones: ascending in time, which keeps the index's pages together, and of
@@ -152,29 +154,50 @@ class Decider:
         return [id_ or f"{prefix}{number:x}" for number, (id_, _) in enumerate(names, first)]
 
     def _choose(
-        self, score: Score, names: Sequence[Name], known: dict[str, Decision], latest: dict[str, float]
-    ) -> tuple[list[int], list[str]]:
-        """The arms, and which rules ruled out others for each."""
+        self,
+        score: Score,
+        ids: Sequence[str],
+        names: Sequence[Name],
+        known: dict[str, Decision],
+        latest: dict[str, float],
+    ) -> tuple[list[int], list[str], list[float]]:
+        """The arms, which rules ruled out others for each, and the probability with which each was chosen."""
         guardrails, pinned_arm = self._guardrails, self._controls.pinned_arm
         single = len(names) == 1
+        randomness = self._randomness(score, ids)
         rules = [guardrails.fixed.rules] * len(names)
         if pinned_arm is None and not (
             self.limits_steps and [subject for _, subject in names if subject is not None]
         ):
-            chosen = choose(score, guardrails.fixed.allowed).tolist()
-            return ([chosen] if single else chosen), rules
+            choice = decide(score, randomness, guardrails.fixed.allowed)
+            chosen, odds = choice.arm.tolist(), choice.propensity.tolist()
+            return ([chosen], rules, [odds]) if single else (chosen, rules, odds)
         arms: list[int] = []
-        chosen_by_id = {id_: decision.arm for id_, decision in known.items()}
+        propensities: list[float] = []
+        chosen_by_id = {id_: (decision.arm, decision.propensity) for id_, decision in known.items()}
         for i, (decision_id, subject) in enumerate(names):
             if decision_id in chosen_by_id:
-                arms.append(chosen_by_id[decision_id])
-                continue
-            last_price = None if subject is None else latest.get(subject)
-            allowed, rules[i] = guardrails.limits(last_price, pinned_arm)
-            one = score if single else Score(score.estimate[i], score.radius[i])
-            arms.append(int(choose(one, allowed)))
-            if decision_id is not None:
-                chosen_by_id[decision_id] = arms[-1]
-            if subject is not None:
-                latest[subject] = self._prices[arms[-1]]
-        return arms, rules
+                arm, propensity = chosen_by_id[decision_id]
+            else:
+                last_price = None if subject is None else latest.get(subject)
+                allowed, rules[i] = guardrails.limits(last_price, pinned_arm)
+                at = ... if single else i
+                one = Score(score.estimate[at], score.radius[at])
+                luck = randomness and Randomness(randomness.deviation[at], randomness.uniform[at])
+                choice = decide(one, luck, allowed)
+                arm, propensity = int(choice.arm), float(choice.propensity)
+                if decision_id is not None:
+                    chosen_by_id[decision_id] = arm, propensity
+                if subject is not None:
+                    latest[subject] = self._prices[arm]
+            arms.append(arm)
+            propensities.append(propensity)
+        return arms, rules, propensities
+
+    def _randomness(self, score: Score, ids: Sequence[str]) -> Randomness | None:
+        """A draw depends on the city's seed and the decision's id alone, so that it can be repeated."""
+        deviation = self._learner.deviation(score)
+        if deviation is None:
+            return None
+        uniform = np.array([uniform_of(self._seed, id_) for id_ in ids])
+        return Randomness(deviation, uniform if deviation.ndim > 1 else uniform[0])

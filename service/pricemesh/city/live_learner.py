@@ -65,13 +65,20 @@ class LiveLearner:
     def learn(self, lessons: Iterable[Lesson]) -> None:
         learner = self.learner
         for lesson in lessons:
-            context = self._codec.context(lesson.vectors)
-            learner.learn(context, lesson.arm, lesson.reward, lesson.chance, pending=lesson.waited)
+            context, outcome = self._codec.context(lesson.vectors), self._outcome(lesson)
+            learner.learn(context, lesson.arm, outcome, lesson.chance, pending=lesson.waited)
             self.lesson_counts[lesson.arm] += 1
             self.reward_sums[lesson.arm] += lesson.reward
             if lesson.sold is not None:
                 self.units_sold[lesson.arm] += lesson.sold
             self.version = lesson.version
+
+    def _outcome(self, lesson: Lesson) -> float:
+        """What the policy learns: the reward, or the share of the units that was sold."""
+        if not self.learner.learns_sales:
+            return lesson.reward
+        assert lesson.sold is not None
+        return lesson.sold / self._settings.reward.max_units
 
     def count(self, decisions: Sequence[Decision]) -> None:
         counts = self.decision_counts

@@ -290,7 +290,7 @@ class CityLoop:
 
     async def _commit(self, commands: list[Command]) -> CommitResult | StorageUnavailable:
         started = self._monotonic()
-        rows = sum([command.size for command in commands])
+        rows = self.waiting_rows - self._queued_rows  # of this group
         self._health.commit_began_at = started
         try:
             outcome: CommitResult = await self._run_job(self._database.write, commands)

@@ -3,21 +3,22 @@
 Frozen once read. How a file and variables become one of these, and how faults are worded: `configuration`.
 """
 
-import re
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from pricemesh.city.addresses import CITY_NAME, CITY_NAME_RULE, checked_address, checked_host
-from pricemesh.city.gossip_secrets import parse_city_key, parse_secret
+from pricemesh.city.addresses import CITY_NAME, checked_host
+from pricemesh.city.gossip_settings import GossipSettings
 from pricemesh.city.reward import KINDS, FeedbackSettings, RewardSettings
 from pricemesh.city.section import Section, split_by_comma
 from pricemesh.core.arrays import MAX_CONTEXT_LENGTH
 from pricemesh.core.decision import Margin
 from pricemesh.core.features import Feature, FeatureSpace
+from pricemesh.core.ladder import Ladder
 from pricemesh.core.policies import Policy, Shape, make_policy
 from pricemesh.core.summary import fingerprint
 
@@ -38,6 +39,8 @@ class ArmSettings(Section):
     prices: tuple[float, ...] = Field(
         min_length=2, max_length=1000, examples=["prices = [8.0, 9.0, 10.0] under [arms]"]
     )
+    # The range of prices that a mesh whose cities have different prices agrees on; for the policy demand.
+    range: tuple[float, float] | None = None
 
     @field_validator("prices")
     @classmethod
@@ -48,6 +51,13 @@ class ArmSettings(Section):
             if low >= high:
                 raise ValueError(f"prices must ascend, and {high:g} comes after {low:g}")
         return prices
+
+    @model_validator(mode="after")
+    def _within_range(self) -> "ArmSettings":
+        if self.range is not None and not self.range[0] <= self.prices[0] < self.prices[-1] <= self.range[1]:
+            low, high = self.range
+            raise ValueError(f"range must contain every price, and {low:g} to {high:g} does not")
+        return self
 
 
 class FeaturesSettings(Section):
@@ -77,15 +87,16 @@ class FeaturesSettings(Section):
 
 
 class PolicySettings(BaseModel):
-    """A policy's name; every other key is one of its parameters."""
+    """A policy's name, and the seed of a randomised choice; every other key is one of its parameters."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
     name: str = Field(default="netpool", max_length=100)
+    seed: int = Field(default=0, ge=0, lt=2**63)  # of the draws with exploration = "thompson"; no secret
 
     @model_validator(mode="after")
     def _known(self) -> "PolicySettings":
         try:
-            self.policy.learner(Shape(2, 1, 0))
+            self.policy.learner(Shape(2, 1, 0, ladder=Ladder(np.array([1.0, 2.0]), 1.0, 2.0)))
         except OverflowError:
             raise ValueError("a parameter has too many digits for a floating-point number") from None
         return self
@@ -134,77 +145,6 @@ class GuardrailSettings(Section):
     floor: float | None = None
     ceiling: float | None = None
     max_step: float | None = Field(default=None, gt=0)
-
-
-class GossipSettings(Section):
-    peers: tuple[str, ...] = ()
-    interval_seconds: float = Field(default=1.0, gt=0)
-    group: str = Field(default="default", min_length=1, max_length=100)
-    secrets: tuple[str, ...] = ()  # id:secret each; the first signs, all verify
-    discover: bool = False  # learn addresses from other cities
-    address: str | None = None  # where other cities reach this one; sent to cities that discover
-    # Letters of other cities are refused; empty: all are accepted. A table names keys: { lisbon = "..." }.
-    cities: tuple[str, ...] | dict[str, str] = ()
-    most_cities: int = Field(default=256, ge=2, le=10_000)
-    fan_out: int = Field(default=8, ge=1)
-    timeout_seconds: float | None = Field(default=None, gt=0)  # for a peer's answer; default: one interval
-    rate_per_second: float = Field(default=50.0, gt=0)  # requests accepted from one city
-    lockstep: bool = False  # ticks come from `POST /admin/tick` instead of the clock
-
-    @field_validator("cities", mode="before")
-    @classmethod
-    def _names_or_keys(cls, value: Any) -> Any:
-        """A variable may write `lisbon=KEY,porto`."""
-        if isinstance(value, str):
-            value = [item.strip() for item in value.split(",") if item.strip()]
-            if any("=" in item for item in value):
-                value = {
-                    name.strip(): key.strip() for name, _, key in (item.partition("=") for item in value)
-                }
-        texts = [*value, *value.values()] if isinstance(value, dict) else value
-        if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-            raise ValueError('must be a list of names, or a table { lisbon = "its key", porto = "" }')
-        for name in value:
-            if not re.fullmatch(CITY_NAME, name):
-                raise ValueError(f"a city's name is {CITY_NAME_RULE}, not {name!r:.100}")
-        return value
-
-    @field_validator("cities")
-    @classmethod
-    def _keys(cls, cities: tuple[str, ...] | dict[str, str]) -> tuple[str, ...] | dict[str, str]:
-        if isinstance(cities, dict):
-            return {name: parse_city_key(key).hex() if key else "" for name, key in cities.items()}
-        return cities
-
-    @property
-    def city_keys(self) -> dict[str, bytes]:
-        """The keys that `cities` names."""
-        if not isinstance(self.cities, dict):
-            return {}
-        return {name: bytes.fromhex(key) for name, key in self.cities.items() if key}
-
-    @field_validator("peers", "secrets", mode="before")
-    @classmethod
-    def _by_comma(cls, value: Any) -> Any:
-        return split_by_comma(value)
-
-    @field_validator("peers")
-    @classmethod
-    def _addresses(cls, peers: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(checked_address, peers))
-
-    @field_validator("address")
-    @classmethod
-    def _own_address(cls, address: str | None) -> str | None:
-        return None if address is None else checked_address(address)
-
-    @field_validator("secrets")
-    @classmethod
-    def _secret(cls, secrets: tuple[str, ...]) -> tuple[str, ...]:
-        ids = [parse_secret(text)[0] for text in secrets]
-        if len(set(ids)) < len(ids):
-            raise ValueError("two secrets have the same id: give each its own")
-        return secrets
 
 
 class SecuritySettings(Section):
@@ -278,10 +218,43 @@ class Settings(Section):
         self.feedback.check(self.reward)
         return self
 
-    @property
+    @model_validator(mode="before")
+    @classmethod
+    def _default_policy(cls, values: Any) -> Any:
+        """Cities of purchases model what sells, unless they are told otherwise."""
+        if not isinstance(values, dict):
+            return values
+        reward, policy = values.get("reward"), values.get("policy", {})
+        if isinstance(reward, dict) and reward.get("kind") == "purchase" and isinstance(policy, dict):
+            return {**values, "policy": {"name": "demand", **policy}}
+        return values
+
+    @model_validator(mode="after")
+    def _policy_fits(self) -> "Settings":
+        if self.policy.name == "demand" and not self.reward.is_purchase:
+            raise ValueError(
+                'policy: demand learns from sales: write kind = "purchase" under [reward], '
+                'or name = "netpool" under [policy]'
+            )
+        if self.arms.range is not None and self.policy.name != "demand":
+            raise ValueError(
+                "arms: range is for the policy demand: others need the same prices in all cities"
+            )
+        return self
+
+    @cached_property
     def shape(self) -> Shape:
         space = self.features.space
-        return Shape(len(self.arms.prices), len(space.shared), len(space.local))
+        return Shape(len(self.arms.prices), len(space.shared), len(space.local), ladder=self._ladder)
+
+    @property
+    def _ladder(self) -> Ladder | None:
+        """What the arms bring; None in a city of values."""
+        if (margin := self.margin) is None:
+            return None
+        low, high = self.arms.range or (self.arms.prices[0], self.arms.prices[-1])
+        prices, is_common = np.array(self.arms.prices), self.arms.range is None
+        return Ladder(prices, low, high, margin.cost, margin.cost_feature, self.reward.max_units, is_common)
 
     @property
     def margin(self) -> Margin | None:
@@ -312,14 +285,22 @@ class Settings(Section):
     def common(self) -> dict[str, Any]:
         """What all cities of a group have in common: others could not read their summaries."""
         policy = self.policy.policy
-        return {
-            "prices": list(self.arms.prices),
+        common = {
             "shared": [[item.name, item.min, item.max] for item in self.features.space.shared],
             "policy": policy.name,
-            "ridge": getattr(policy, "ridge", None),
-            "reward": self.reward.description | {"scale": self.reward.scale},
-            "largest_reward": self.largest_reward,
+            "reward": self.reward.description,
             "group": self.gossip.group,
+        }
+        if policy.name == "demand":  # its summaries tell of sales, whatever they cost
+            prices = (
+                {"prices": list(self.arms.prices)} if self.arms.range is None else {"range": self.arms.range}
+            )
+            return common | prices
+        return common | {
+            "prices": list(self.arms.prices),
+            "ridge": getattr(policy, "ridge", None),
+            "scale": self.reward.scale,
+            "largest_reward": self.largest_reward,
         }
 
     @property

@@ -29,8 +29,8 @@ from pricemesh.cli.worlds import (
     Outliers,
     Prices,
     SharedFeatures,
-    WorldName,
-    WorldOption,
+    SimulatedWorld,
+    SimulatedWorldOption,
     make_world,
 )
 
@@ -54,6 +54,8 @@ EXAMPLES = """
 `pricemesh simulate --world market --link cliff --bumps 0.5 --prices 7.5,8.5,9,10,12`
 
 `pricemesh simulate --world market --cities 2 --ladders '8,9,10;9,10,11'` — each city has its own prices
+
+`pricemesh simulate --world swissmetro --gossip-every 5` — travellers from eleven cantons; real choices
 
 `pricemesh simulate --world market --seeds 10 --json - | jq '.[].regret_per_round'`
 """
@@ -105,7 +107,7 @@ JsonFile = Annotated[
 def simulate(
     policy: Policies = None,
     set_: PolicyParameters = None,
-    world: WorldOption = WorldName.linear,
+    world: SimulatedWorldOption = SimulatedWorld.linear,
     cities: Cities = None,
     groups: Groups = None,
     arms: Arms = None,
@@ -146,7 +148,7 @@ def simulate(
     options |= {"link": link, "bumps": bumps, "elasticity_spread": elasticity_spread}
     options |= {"prices": prices, "ladders": ladders}
     count = cities if cities is not None else (sum(sizes) if sizes else None)
-    place = make_world(world, cities=count, **options)
+    place = make_world(world, cities=count, drift_at=drift_at, **options)
     chosen_policies = entries(policy or DEFAULT_POLICIES, set_ or [])
     numbers = range(seed, seed + seeds)
     conduct = Conduct(groups=sizes, gossip_every=gossip_every, delay=delay, drift_at=drift_at)

@@ -18,18 +18,35 @@ class WorldName(StrEnum):
     market = "market"
 
 
+class SimulatedWorld(StrEnum):
+    """Those of `WorldName`, which live cities can have, and one that has its own travellers."""
+
+    linear = "linear"
+    market = "market"
+    swissmetro = "swissmetro"
+
+
 class LinkName(StrEnum):
     logit = "logit"
     probit = "probit"
     cliff = "cliff"
+    step = "step"
 
 
 WorldOption = Annotated[WorldName, typer.Option(help="Where demand comes from.")]
+SimulatedWorldOption = Annotated[
+    SimulatedWorld,
+    typer.Option(help="Where demand comes from: the paper's model, a market, or real travellers' choices."),
+]
 Cities = Annotated[
-    int | None, typer.Option(metavar="N", help="Cities. [default: 12, or what --groups adds up to]")
+    int | None,
+    typer.Option(metavar="N", help="Cities. [default: 12, in swissmetro 11, or what --groups adds up to]"),
 ]
 Arms = Annotated[
-    int | None, typer.Option(metavar="K", help="Price levels. [default: 5, or as many as --prices has]")
+    int | None,
+    typer.Option(
+        metavar="K", help="Price levels. [default: 5, in swissmetro 10, or as many as --prices has]"
+    ),
 ]
 SharedFeatures = Annotated[int | None, typer.Option(metavar="C", help="Shared features. [default: 8]")]
 LocalFeatures = Annotated[
@@ -74,35 +91,58 @@ ElasticitySpread = Annotated[
 ]
 Prices = Annotated[
     str | None,
-    typer.Option(metavar="P,P,...", help="Market: the ladder of all cities. [default: 8 to 12, even steps]"),
+    typer.Option(
+        metavar="P,P,...",
+        help="Market, swissmetro: the prices of all cities. [default: 8 to 12; multiples 0.7 to 1.6]",
+    ),
 ]
 Ladders = Annotated[
     str | None,
-    typer.Option(metavar="P,...;P,...", help="Market: a ladder for each city, all of one length."),
+    typer.Option(
+        metavar="P,...;P,...", help="Market, swissmetro: a ladder for each city, all of one length."
+    ),
 ]
 
-_SIZES = ("cities", "arms", "shared", "local", "heterogeneity")
+_SIZES = ("cities", "arms")
+_FEATURES = ("shared", "local", "heterogeneity")
+_LADDERS = ("prices", "ladders")
+_NOISE = ("noise", "context_mean", "outliers", "correlation", "gap")
 _OPTIONS = {
-    WorldName.linear: (*_SIZES, "noise", "context_mean", "outliers", "correlation", "gap"),
-    WorldName.market: (*_SIZES, "link", "bumps", "elasticity_spread", "prices", "ladders"),
+    SimulatedWorld.linear: (
+        *_SIZES,
+        *_FEATURES,
+        "drift_at",
+        "noise",
+        "context_mean",
+        "outliers",
+        "correlation",
+        "gap",
+    ),
+    SimulatedWorld.market: (*_SIZES, *_FEATURES, "drift_at", *_LADDERS, "link", "bumps", "elasticity_spread"),
+    SimulatedWorld.swissmetro: (*_SIZES, *_LADDERS),
 }
 
 
-def make_world(name: WorldName, **options: Any) -> "World":
+def make_world(name: SimulatedWorld, **options: Any) -> "World":
     """The world with these options; None stands for an option that was not given."""
     given = {key: value for key, value in options.items() if value is not None}
     _refuse_others(name, given)
+    given.pop("drift_at", None)  # how the world is played; here only to be refused
     if "local" in given:
         given["local"] = _local(given["local"])
-    return _linear(given) if name is WorldName.linear else _market(given)
+    if name is SimulatedWorld.linear:
+        return _linear(given)
+    _read_ladders(given)
+    return _market(given) if name is SimulatedWorld.market else _swissmetro(given)
 
 
-def _refuse_others(name: WorldName, given: dict[str, Any]) -> None:
+def _refuse_others(name: SimulatedWorld, given: dict[str, Any]) -> None:
     others = [key for key in given if key not in _OPTIONS[name]]
     if others:
-        home = next(world for world, keys in _OPTIONS.items() if others[0] in keys)
-        flags = ", ".join(_flag(key) for key in others if key in _OPTIONS[home])
-        raise InvalidParameter(f"{flags}: for the {home} world only; leave out, or use --world {home}")
+        homes = [world for world, keys in _OPTIONS.items() if others[0] in keys]
+        flags = ", ".join(_flag(key) for key in others if all(key in _OPTIONS[home] for home in homes))
+        places = " and ".join(homes) + (" world only" if len(homes) == 1 else " worlds only")
+        raise InvalidParameter(f"{flags}: for the {places}; leave out, or use --world {homes[0]}")
 
 
 def _linear(given: dict[str, Any]) -> "World":
@@ -116,6 +156,17 @@ def _market(given: dict[str, Any]) -> "World":
 
     if not isinstance(given.get("local", 0), int):
         raise InvalidParameter("--local: one number, because all cities of the market have the same features")
+    return Market(**given)
+
+
+def _swissmetro(given: dict[str, Any]) -> "World":
+    from pricemesh.lab.swissmetro.world import Swissmetro
+
+    return Swissmetro(**given)
+
+
+def _read_ladders(given: dict[str, Any]) -> None:
+    """Replace the text of --prices or --ladders by the ladders, and count their arms and cities."""
     if "prices" in given and "ladders" in given:
         raise InvalidParameter("give --prices for all cities or --ladders for each of them, not both")
     text = given.pop("prices", None) or given.pop("ladders", None)
@@ -124,7 +175,6 @@ def _market(given: dict[str, Any]) -> "World":
         given.setdefault("arms", len(ladders[0]))
         if len(ladders) > 1:
             given.setdefault("cities", len(ladders))
-    return Market(**given)
 
 
 def _ladder(text: str) -> tuple[float, ...]:

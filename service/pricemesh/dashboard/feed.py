@@ -158,6 +158,7 @@ class Feed:
                     "arm": row.decision.arm,
                     "price": row.decision.price,
                     "reward": row.feedback.reward if row.feedback else None,
+                    "sold": row.feedback.sold if row.feedback else None,
                 }
                 for row in latest
             ],

@@ -5,8 +5,9 @@ Used by every way into the city, and knows none of them.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from pricemesh.http.hosts import Hosts
 from pricemesh.http.keys import Gatekeeper, Scope
@@ -41,8 +42,7 @@ def scope_of(path: str) -> Scope | None:
     return Scope.READ
 
 
-@dataclass(slots=True)
-class RequestContext:
+class RequestContext(msgspec.Struct, gc=False):
     started: float  # on the monotonic clock
     method: str
     path: str
@@ -111,6 +111,8 @@ class Admission:
             hosts.admit(context.host)
         if context.origin is not None:
             gatekeeper.admit_page(context.origin)
+        if gatekeeper.keys is None:
+            return
         scope = scope_of(context.path)
         key = gatekeeper.identify(context.key, scope)
         if key is not None and scope is not None:

@@ -32,7 +32,12 @@ class DecisionBodies(msgspec.Struct, gc=False):
     decisions: list[DecisionBody]
 
 
+_LEARNED = FeedbackStatus.LEARNED  # a name of its own: Python 3.11 finds a member of an enumeration slowly
+
+
 def feedback_fault(decision_id: str, result: FeedbackResult) -> PricemeshError | None:
+    if result.status is _LEARNED:  # as most are
+        return None
     match result.status:
         case FeedbackStatus.UNKNOWN:
             return UnknownDecision(f"there is no decision {decision_id!r}")

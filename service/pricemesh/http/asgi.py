@@ -11,7 +11,14 @@ from pricemesh.errors import PricemeshError, UnreadableBody, WrongMethod
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.gossip.signing import HEADER
 from pricemesh.http.admission import Admission, RequestContext
-from pricemesh.http.body import Body, BodyBudget, announced_length, expects_continue, is_large, read_body
+from pricemesh.http.body import (
+    BodyBudget,
+    announced_length,
+    expects_continue,
+    is_large,
+    read_body,
+    refuse_too_long,
+)
 from pricemesh.http.connection_limit import ConnectionLimit
 from pricemesh.http.exchange import Answer, Exchange
 from pricemesh.http.key_file import KeyFile
@@ -153,7 +160,7 @@ class Application:
         if scope["method"] != "POST":
             raise WrongMethod(scope["method"], allowed="POST")
         length = announced_length(scope["headers"])
-        Body(self.max_body_bytes).announce(length)
+        refuse_too_long(length, self.max_body_bytes)
         signature = next((value for name, value in scope["headers"] if name == _SIGNATURE), b"").decode(
             "latin-1"
         )

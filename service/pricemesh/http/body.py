@@ -23,15 +23,10 @@ class Body:
         self._chunks: list[bytes] = []
         self._size = 0
 
-    def announce(self, length: int | None) -> None:
-        """Refuse a body that announces itself as too large before any of it is read."""
-        if length is not None and length > self._max_bytes:
-            raise self._too_large()
-
     def add(self, chunk: bytes) -> None:
         self._size += len(chunk)
         if self._size > self._max_bytes:
-            raise self._too_large()
+            raise _too_large(self._max_bytes)
         self._chunks.append(chunk)
 
     def take(self) -> bytes:
@@ -39,8 +34,15 @@ class Body:
         chunks, self._chunks = self._chunks, []
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    def _too_large(self) -> BodyTooLarge:
-        return BodyTooLarge(f"a body here has at most {self._max_bytes} bytes (limits.body_bytes)")
+
+def refuse_too_long(length: int | None, max_bytes: int) -> None:
+    """Refuse a body that announces itself as too large before any of it is read."""
+    if length is not None and length > max_bytes:
+        raise _too_large(max_bytes)
+
+
+def _too_large(max_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"a body here has at most {max_bytes} bytes (limits.body_bytes)")
 
 
 class BodyBudget:
@@ -95,7 +97,7 @@ def is_large(length: int | None) -> bool:
 async def read_body(scope: Any, receive: Callable[[], Awaitable[Any]], max_bytes: int) -> bytes:
     """The body of an ASGI request."""
     body = Body(max_bytes)
-    body.announce(announced_length(scope["headers"]))
+    refuse_too_long(announced_length(scope["headers"]), max_bytes)
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":

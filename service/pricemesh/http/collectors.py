@@ -34,7 +34,7 @@ class CityCollector:
         )
         # A gauge, because rewards may be negative and a counter must never fall.
         reward_sums = GaugeMetricFamily(
-            "pricemesh_reward_sum", "Sum of the rewards ever learned", labels=["city", "arm", "price"]
+            "pricemesh_rewards_learned", "Sum of the rewards ever learned", labels=["city", "arm", "price"]
         )
         units_sold = CounterMetricFamily(
             "pricemesh_units_sold", "Units ever sold, as learned", labels=["city", "arm", "price"]

@@ -189,7 +189,6 @@ class Connection(asyncio.Protocol):
             self._reading = None
 
     # What the parser calls
-
     def begin_request(self, parser: RequestParser) -> None:
         if self._closing:
             return
@@ -247,7 +246,7 @@ class Connection(asyncio.Protocol):
         self._advancing = False
         if self._queue:
             self.flow.pause_reading()
-        elif not self._closing:
+        elif self.flow.read_paused and not self._closing:
             self.resume_reading()
 
     def finish(self, turn: Turn, *, close: bool) -> None:
@@ -261,7 +260,8 @@ class Connection(asyncio.Protocol):
         elif self._queue:
             self._advance()
         else:
-            self.resume_reading()
+            if self.flow.read_paused:
+                self.resume_reading()
             self._wait_for_bytes()
 
     def _refuse_rest(self, fault: Unparsable) -> None:

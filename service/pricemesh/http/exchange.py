@@ -5,11 +5,13 @@ and `asgi`, are adapters that feed it and frame what it delivers; they know noth
 """
 
 import logging
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from pricemesh.errors import PricemeshError, UnreadableBody, WrongMethod
 from pricemesh.http.admission import Admission, RequestContext
-from pricemesh.http.body import INCOMPLETE, Body, is_large
+from pricemesh.http.body import INCOMPLETE, Body, is_large, refuse_too_long
 from pricemesh.http.problems import refusal, unforeseen
 from pricemesh.http.traffic import TrafficCall
 
@@ -18,7 +20,7 @@ log = logging.getLogger("pricemesh.requests")
 JSON = b"application/json"
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     status: int
     content_type: bytes
     body: bytes
@@ -38,6 +40,8 @@ class Exchange:
         "_ended",
         "_expects_continue",
         "_length",
+        "_max_bytes",
+        "_whole_body",
         "_work",
         "answered",
         "context",
@@ -58,7 +62,9 @@ class Exchange:
         self._call = call
         self._length = length
         self._expects_continue = expects_continue
-        self._body = Body(max_bytes)
+        self._max_bytes = max_bytes
+        self._whole_body = b""  # as it mostly arrives
+        self._body: Body | None = None  # that arrives in pieces
         self._work: Any = None  # what the call needs to know again to make its answer
         self._ended = False
         self._arriving_bytes = 0  # as the gate counts them
@@ -71,7 +77,7 @@ class Exchange:
             self._admission.admit(self.context)
             if self.context.method != "POST":
                 raise WrongMethod(self.context.method, allowed="POST")
-            self._body.announce(self._length)
+            refuse_too_long(self._length, self._max_bytes)
             if self._call.gate.refusal is not None:
                 self._refuse_at_gate(self._call.gate.refusal)
         except PricemeshError as fault:
@@ -82,10 +88,14 @@ class Exchange:
     def feed(self, chunk: bytes) -> None:
         if self.answered:
             return
+        if self._body is None:
+            if len(chunk) == self._length:
+                self._whole_body = chunk
+                return
+            self._body = Body(self._max_bytes)
         try:
             self._body.add(chunk)
-            if len(chunk) != self._length:  # not all of the body
-                self._count_arriving(len(chunk))
+            self._count_arriving(len(chunk))
         except PricemeshError as fault:
             self._refuse(fault)
 
@@ -98,7 +108,7 @@ class Exchange:
             self._forget_arriving()
         call = self._call
         try:
-            request = call.read(self._body.take())
+            request = call.read(self._whole_body if self._body is None else self._body.take())
             if call.size is not None:
                 self._admission.charge(self.context, call.size(request))
             self._work = call.begin(request, self)
@@ -159,7 +169,7 @@ class Exchange:
 
     def _answer(self, answer: Answer, detail: str = "") -> None:
         self.answered = True
-        self._body.take()
+        self._whole_body, self._body = b"", None
         self.deliver(answer)
         self._admission.finish(self.context, self.context.path, answer.status, detail)
 

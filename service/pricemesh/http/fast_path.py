@@ -53,7 +53,7 @@ class FastExchange(Exchange):
     def start(self) -> None:
         self.started = True
         self.begin()
-        if self._expects_continue and self._connection is not None:
+        if self._expects_continue and self._connection is not None and not self.answered:
             self._connection.transport.write(CONTINUE)
 
     def abandon(self) -> None:
@@ -61,6 +61,15 @@ class FastExchange(Exchange):
         super().abandon()
 
     def deliver(self, answer: Answer) -> None:
+        """A refusal may be known as soon as the request is read. Written there and then, it would let the
+        caller send again before the event loop goes on: uvloop reads all sockets that are ready before it
+        looks at timers and commits, so a thousand refused callers could keep it from them for seconds."""
+        if answer.status == 200 or self._connection is None:
+            self._write(answer)
+        else:
+            self._connection.loop.call_soon(self._write, answer)
+
+    def _write(self, answer: Answer) -> None:
         connection, self._connection = self._connection, None  # leaves no cycle
         if connection is None:
             return

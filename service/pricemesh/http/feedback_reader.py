@@ -1,8 +1,15 @@
-"""Feedback, read from its bodies by what a reward is in this city: units sold, or the reward itself."""
+"""Feedback, read from its bodies by what a reward is in this city: units sold, or the reward itself.
 
+One feedback is read by a decoder that takes a third of the model's time. A body that the decoder refuses is
+read again by the model in `schemas`, which reports every fault; a property test holds both to the same rules.
+"""
+
+import re
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from pricemesh.city.settings import Settings
 from pricemesh.errors import UnreadableBody
@@ -35,6 +42,10 @@ VALUE = Kind(
 )
 
 
+_DECODE_FAULTS = (msgspec.MsgspecError, ValueError, RecursionError)
+_identifier = re.compile(schemas.IDENTIFIER).fullmatch
+
+
 class FeedbackReader:
     def __init__(self, settings: Settings) -> None:
         reward = settings.reward
@@ -43,8 +54,23 @@ class FeedbackReader:
         self._max_words = "(reward.max_units)" if reward.is_purchase else "either way"
         self._item: Callable[[Any], Item] = attrgetter("decision_id", self.kind.field)
         self._max_items = settings.limits.batch_size
+        lowest = 0.0 if reward.is_purchase else -self._max_amount
+        amount = Annotated[float, msgspec.Meta(ge=lowest, le=self._max_amount)]
+        fields = [("decision_id", str), (self.kind.field, amount)]
+        body = msgspec.defstruct("FeedbackBody", fields, forbid_unknown_fields=True, frozen=True, gc=False)
+        self._decode = msgspec.json.Decoder(body).decode
 
     def one(self, body: bytes) -> Item:
+        try:
+            item = self._item(self._decode(body))
+            if _identifier(item[0]):
+                return item
+        except _DECODE_FAULTS:
+            pass
+        return self.explain(body)
+
+    def explain(self, body: bytes) -> Item:
+        """As `one`, by the model, which says what is wrong."""
         item = self._item(self._parsed(self.kind.request, body))
         self._check(item, "")
         return item

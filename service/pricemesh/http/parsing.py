@@ -8,6 +8,7 @@ from typing import Protocol
 import httptools
 
 MAX_HEADER_BYTES = 65_536  # of headers, trailers and chunk lines: they arrive before authentication
+_RARE_HEADERS = frozenset((b"connection", b"proxy-connection", b"expect", b"transfer-encoding"))
 
 
 class RequestReceiver(Protocol):
@@ -33,10 +34,14 @@ class Unparsable(Exception):
 class RequestParser:
     def __init__(self, receiver: RequestReceiver) -> None:
         self._receiver = receiver
-        self.url = b""
+        self.on_message_complete = receiver.end_request  # httptools calls it directly
+        # The request whose headers were read last.
+        self.method = self.url = b""
         self.headers: list[tuple[bytes, bytes]] = []  # names are in lower case
         self.length: int | None = 0  # of the body, as announced; None is not known before its end
-        self._expects_continue = False
+        self.keep_alive = True
+        self.expects_continue = False
+        self._has_rare_header = False
         self.in_headers = False  # of a request that has begun
         self._made_progress = False  # since bytes were last parsed, a request began or its body grew
         self._overhead_bytes = 0  # since then
@@ -51,6 +56,7 @@ class RequestParser:
     def close(self) -> None:
         """Leave no cycle of references."""
         self._parser = self._receiver = None  # type: ignore[assignment]
+        del self.on_message_complete
 
     def parse(self, data: bytes | memoryview) -> bytes:
         """What is still to be parsed after this; `Unparsable` where nothing is."""
@@ -70,33 +76,18 @@ class RequestParser:
     def _head_without_upgrade(self) -> bytes:
         """An offered upgrade is not taken up: the request is parsed again without the offer, and then its
         body, which the parser leaves out of a request that it takes for an upgrade."""
-        method = self._parser.get_method()
+        method: bytes = self._parser.get_method()
         if method == b"CONNECT":
             raise Unparsable(405, "method-not-allowed", "this is a city, not a proxy")
         lines = [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] != b"upgrade"]
-        version = self._parser.get_http_version().encode()
+        version = self.http_version.encode()
         self._parser = self._new_parser()
         return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(lines))
-
-    # The request whose headers were read last
-
-    @property
-    def method(self) -> bytes:
-        method: bytes = self._parser.get_method()
-        return method
 
     @property
     def http_version(self) -> str:
         version: str = self._parser.get_http_version()
         return version
-
-    @property
-    def keep_alive(self) -> bool:
-        return self._parser.should_keep_alive() and self.http_version != "1.0"
-
-    @property
-    def expects_continue(self) -> bool:
-        return self._expects_continue and self.http_version != "1.0"
 
     # What httptools calls
 
@@ -105,7 +96,7 @@ class RequestParser:
         self.url = b""
         self.headers = []
         self.length = 0
-        self._expects_continue = False
+        self.expects_continue = self._has_rare_header = False
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -116,22 +107,31 @@ class RequestParser:
         name = name.lower()
         if name == b"content-length":
             self.length = int(value)
-        elif name == b"transfer-encoding":
+        elif name in _RARE_HEADERS:
+            self._read_rare_header(name, value)
+        self.headers.append((name, value))
+
+    def _read_rare_header(self, name: bytes, value: bytes) -> None:
+        self._has_rare_header = True
+        if name == b"transfer-encoding":
             if value.lower() != b"chunked":  # the parser reports a bad request
                 raise ValueError("a transfer encoding that is not known here")
             self.length = None
         elif name == b"expect":
-            self._expects_continue = value.lower() == b"100-continue"
-        self.headers.append((name, value))
+            self.expects_continue = value.lower() == b"100-continue"
 
     def on_headers_complete(self) -> None:
         self.in_headers = False
-        if not self._parser.should_upgrade():
-            self._receiver.begin_request(self)
+        parser = self._parser
+        if parser.should_upgrade():
+            return
+        self.method = parser.get_method()
+        self.keep_alive = parser.should_keep_alive()
+        # Without a rare header, HTTP/1.0 keeps no connection and expects nothing.
+        if self._has_rare_header and self.http_version == "1.0":
+            self.keep_alive = self.expects_continue = False
+        self._receiver.begin_request(self)
 
     def on_body(self, body: bytes) -> None:
         self._made_progress = True
         self._receiver.feed_request(body)
-
-    def on_message_complete(self) -> None:
-        self._receiver.end_request()

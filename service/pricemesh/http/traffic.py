@@ -118,7 +118,7 @@ class Traffic:
         fault = feedback_fault(decision_id, results[0])
         if fault is not None:
             return fault
-        _, version, reward, sold, _ = results[0]
+        version, reward, sold = results[0].version, results[0].reward, results[0].sold
         amounts = {"reward": reward} if sold is None else {"sold": sold, "reward": reward}
         return {
             "decision_id": decision_id,

@@ -12,11 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
-from pricemesh.core.arrays import Array, Ints, not_negative, one_of
+from pricemesh.core.arrays import Array, not_negative, one_of
 from pricemesh.errors import InvalidParameter
-from pricemesh.lab.worlds import BLOCK, Round, at_arm, check_size, generator, ladders
+from pricemesh.lab.worlds import BLOCK, Round, Sales, check_size, generator, ladders
 
 # Name, effect on utility, effect on elasticity. The effects vary between seeds by a fifth.
 SHARED = (
@@ -47,13 +46,25 @@ def _probit(against: Array) -> Array:
 
 
 def _cliff(against: Array) -> Array:
+    """2^-exp(-utility difference): hardly anyone buys at a price that is a little too high, while below it
+    the chance rises slowly (a complementary log-log link)."""
+    chance: Array = np.exp2(-np.exp(np.minimum(against, _MAX_EXPONENT)))
+    return chance
+
+
+def _step(against: Array) -> Array:
     """0.05 + 0.9 logistic(6 (utility difference + 0.3)): a drop 5.4 times as steep as the logit's. Far
     from it the price changes little; at any price 0.05 buy and 0.05 do not."""
     return 0.05 + 0.9 * _logit(6.0 * (against - 0.3))
 
 
 # The chance of a sale, decreasing in `against` = -(utility difference).
-LINKS: dict[str, Callable[[Array], Array]] = {"logit": _logit, "probit": _probit, "cliff": _cliff}
+LINKS: dict[str, Callable[[Array], Array]] = {
+    "logit": _logit,
+    "probit": _probit,
+    "cliff": _cliff,
+    "step": _step,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +132,9 @@ class Market:
         return MarketInstance(self, seeds)
 
 
-class MarketInstance:
+class MarketInstance(Sales):
     def __init__(self, world: Market, seeds: Sequence[int]) -> None:
+        super().__init__(world)
         self._world = world
         self._seeds = seeds
         self._price = world.city_prices
@@ -183,19 +195,3 @@ class MarketInstance:
         elasticity = np.maximum(0.5, pull[..., 1:])
         dearness = 4.0 * (self._price / MIN_PRICE - 1.0)
         return self._share_buying(elasticity * dearness - pull[..., :1] - self.bumps)
-
-    def reward(self, now: Round, arm: Ints) -> Array:
-        paid = self._paid(arm)
-        return np.where(self._buys(now, arm, paid), paid, 0.0)
-
-    def sold(self, now: Round, arm: Ints) -> Array:
-        return self._buys(now, arm, self._paid(arm)).astype(np.float64)
-
-    def _paid(self, arm: Ints) -> Array:
-        return self._price[np.arange(self._world.cities), arm] / MAX_PRICE
-
-    @staticmethod
-    def _buys(now: Round, arm: Ints, paid: Array) -> NDArray[np.bool_]:
-        """A round's customer has one threshold: without bumps, who pays a price would pay every lower one."""
-        buys: NDArray[np.bool_] = now.luck * paid < at_arm(now.expected, arm)
-        return buys

@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pricemesh.core.arrays import Array, Ints
+from pricemesh.core.choice import Randomness, decide
+from pricemesh.core.ladder import Ladder
 from pricemesh.core.policies import Learner, Policy, Shape
 from pricemesh.core.policies.shared import SharedLearner
 from pricemesh.core.summary import Summary
-from pricemesh.core.ucb import Score, choose
+from pricemesh.core.thompson import city_seed, uniform_of
+from pricemesh.core.ucb import Score
 from pricemesh.errors import InvalidParameter
-from pricemesh.lab.worlds import Instance, Round, World, at_arm, play_out
+from pricemesh.lab.worlds import Instance, Round, SalesInstance, SalesWorld, World, at_arm, play_out
 
 Number = TypeVar("Number", np.float64, np.int64)
 
@@ -33,6 +36,7 @@ class Step(NamedTuple):
     reward: Array
     regret: Array  # expected reward of the best arm minus that of the arm chosen
     radius: Array  # of the arm chosen
+    propensity: Array  # its probability of being chosen
     score: Score  # of all arms, (S, N, K)
     now: Round
     instance: Instance
@@ -47,6 +51,7 @@ class Row(NamedTuple):
     reward: float
     regret: float
     radius: float
+    propensity: float
 
 
 @dataclass(frozen=True)
@@ -109,14 +114,26 @@ class Mesh:
         sizes = conduct.sizes(world)
         self.world, self.policy, self.seeds = world, policy, tuple(seeds)
         self.conduct = conduct
+        self._city_seeds = [[city_seed(f"city{i}", seed) for i in range(world.cities)] for seed in self.seeds]
         self.blocks = [self._block(size, sizes) for size in sorted(set(sizes))]
 
     def _block(self, size: int, sizes: tuple[int, ...]) -> _Block:
         starts = np.cumsum((0, *sizes))
         members = [np.arange(starts[i], starts[i + 1]) for i, n in enumerate(sizes) if n == size]
         batch = (len(self.seeds), len(members), size)
-        shape = Shape(self.world.arms, self.world.shared, self.world.widest_local, batch)
-        return _Block(np.concatenate(members), self.policy.learner(shape), batch)
+        cities = np.concatenate(members)
+        ladder = self._ladder(cities.reshape(batch[1:]))
+        shape = Shape(self.world.arms, self.world.shared, self.world.widest_local, batch, ladder)
+        return _Block(cities, self.policy.learner(shape), batch)
+
+    def _ladder(self, cities: Ints) -> Ladder | None:
+        """What the arms of these cities cost, (groups, size, K), where the world sells."""
+        if not isinstance(self.world, SalesWorld):
+            return None
+        prices, (low, high) = self.world.city_prices, self.world.price_range
+        if (prices == prices[0]).all():
+            return Ladder(prices[0], low, high)
+        return Ladder(prices[cities], low, high, is_common=False)
 
     def play(self, rounds: int) -> Iterator[Step]:
         """Yields a step before it is learned, so that the caller sees the learners as they were when
@@ -127,13 +144,17 @@ class Mesh:
             if index % self.conduct.gossip_every == 0:
                 self.gossip()
             score = self.score(now.context)
-            arm = choose(score)
+            arm, propensity = decide(score, self._randomness(score, index + 1))
             reward = instance.reward(now, arm)
             best = now.expected.argmax(axis=-1)
             regret = at_arm(now.expected, best) - at_arm(now.expected, arm)
             radius = at_arm(score.radius, arm)
-            yield Step(index + 1, arm, best, reward, regret, radius, score, now, instance)
-            waiting.append(self._pend(now.context, arm, reward))
+            yield Step(index + 1, arm, best, reward, regret, radius, propensity, score, now, instance)
+            outcome = reward
+            if self.learns_sales:
+                assert isinstance(instance, SalesInstance)
+                outcome = instance.sold(now, arm)
+            waiting.append(self._pend(now.context, arm, outcome))
             if len(waiting) > self.conduct.delay:
                 self._learn(waiting.popleft())
 
@@ -146,6 +167,23 @@ class Mesh:
             estimate[:, block.cities] = score.estimate.reshape(len(self.seeds), -1, self.world.arms)
             radius[:, block.cities] = score.radius.reshape(len(self.seeds), -1, self.world.arms)
         return Score(estimate, radius)
+
+    def _randomness(self, score: Score, round_: int) -> Randomness | None:
+        """What randomises the choices of a round: a service whose city is named `city0`, whose seed is this
+        one and whose decision is named `round1` makes the same draw."""
+        deviation = np.empty_like(score.radius)
+        for block in self.blocks:
+            of_block = block.learner.deviation(Score(*(self._of(block, values) for values in score)))
+            if of_block is None:
+                return None
+            deviation[:, block.cities] = of_block.reshape(len(self.seeds), -1, self.world.arms)
+        id_ = f"round{round_}"
+        draws = [[uniform_of(seed, id_) for seed in of_cities] for of_cities in self._city_seeds]
+        return Randomness(deviation, np.array(draws))
+
+    @property
+    def learns_sales(self) -> bool:
+        return self.blocks[0].learner.learns_sales
 
     def _pend(self, context: Array, arm: Ints, outcome: Array) -> "_Decisions":
         """Count the decisions of a round until their feedback comes."""
@@ -194,9 +232,9 @@ class Mesh:
 def rows(step: Step, seeds: Sequence[int]) -> Iterator[Row]:
     """A step as flat rows, one for each seed and city."""
     for s, seed in enumerate(seeds):
-        columns = (a[s].tolist() for a in step[1:6])
-        for city, (arm, best, reward, regret, radius) in enumerate(zip(*columns, strict=True)):
-            yield Row(seed, step.round, city, arm, best, reward, regret, radius)
+        columns = (a[s].tolist() for a in step[1:7])
+        for city, values in enumerate(zip(*columns, strict=True)):
+            yield Row(seed, step.round, city, *values)
 
 
 def group_sizes(label: str) -> tuple[int, ...]:

@@ -200,6 +200,21 @@ class LinearInstance:
         return at_arm(now.expected, arm) + self._world.noise * now.luck
 
 
+class Sales:
+    """What sells, and for which reward, in a world of sales. A round's customer has one threshold: where
+    demand falls with the price, a customer who pays a price would pay every lower one."""
+
+    def __init__(self, world: SalesWorld) -> None:
+        self._paid = world.city_prices / world.reward_unit  # (N, K)
+
+    def reward(self, now: Round, arm: Ints) -> Array:
+        paid = self._paid[np.arange(len(self._paid)), arm]
+        return np.where(now.luck * paid < at_arm(now.expected, arm), paid, 0.0)
+
+    def sold(self, now: Round, arm: Ints) -> Array:
+        return (self.reward(now, arm) > 0.0).astype(np.float64)
+
+
 def play_out(
     world: World, seeds: Sequence[int], drift_at: int | None = None
 ) -> Iterator[tuple[Round, Instance]]:

@@ -61,26 +61,31 @@ def carry_out(
     lessons: list[Lesson] = []
     released: list[Unanswered] = []
     rows: list[Decision] = []
-    prices = [(i, command) for i, command in enumerate(commands) if isinstance(command, SaveDecisions)]
+    prices: list[tuple[int, SaveDecisions]] = []
+    rewards: list[tuple[int, SaveFeedback]] = []
+    others: list[tuple[int, Command]] = []
+    for i, command in enumerate(commands):
+        if isinstance(command, SaveDecisions):
+            prices.append((i, command))
+        elif isinstance(command, SaveFeedback):
+            rewards.append((i, command))
+        else:
+            others.append((i, command))
     if prices:
         rows, number = _save_decisions(backend, connection, prices, results)
         position = position._replace(decision=number or position.decision)
-    rewards = [(i, command) for i, command in enumerate(commands) if isinstance(command, SaveFeedback)]
     if rewards:
         version, position = _save_feedback(backend, connection, rewards, results, version, position, released)
         lessons += [item.lesson for i, _ in rewards for item in results[i] if item.lesson is not None]
-    for i, command in enumerate(commands):
-        match command:
-            case SaveDecisions() | SaveFeedback():
-                pass
-            case CloseWindow():
-                results[i], defaults, position = _close_window(
-                    backend, connection, command, version, position, released
-                )
-                lessons += defaults
-                version += len(defaults)
-            case _:
-                _save_other(connection, command)
+    for i, command in others:
+        if isinstance(command, CloseWindow):
+            results[i], defaults, position = _close_window(
+                backend, connection, command, version, position, released
+            )
+            lessons += defaults
+            version += len(defaults)
+        else:
+            _save_other(connection, command)
     return CommitResult(results, lessons, rows, (), released, position, version)
 
 

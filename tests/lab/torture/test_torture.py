@@ -24,6 +24,10 @@ FAILED_ONCE = {  # seed and steps: what it found
     (143, 120): "a start on a full disk published a letter that was not committed",
     (2019, 300): "the audit took the rows of a backup for defaults given by a stepped clock",
     (2041, 300): "the same",
+    (369, 300): "the audit expected the newer of two pins, but the older had been overtaken and came last",
+    (482, 300): "the same, of a pin and its lifting",
+    (532, 300): "the same, of a freeze and its lifting",
+    (580, 300): "the audit forgot feedback that was under way to a city while its backup was restored",
 }
 
 

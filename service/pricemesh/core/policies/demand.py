@@ -3,8 +3,8 @@
 The logit of the chance of a sale is z_k'theta (`demand.basis`); a decision earns margin_k times that chance.
 A sale is added to the sums G and h at the chance that its decision assumed (`demand.sales`), so that the sums
 depend on the city's rows alone. Cities exchange them for the common coefficients, with the local ones
-integrated out, and pool them as NetPool does: F = G + 1/v + L, theta = F^-1 (h + e). The radius uses V, which is
-F plus the weights of decisions without feedback.
+integrated out, and pool them as NetPool does: F = G + 1/v + L, theta = F^-1 (h + e). The radius uses V = F +
+w zz' of all decisions without feedback.
 Chosen is the largest margin_k sigma(eta_k + alpha_t sd_k), alpha_t = max(alpha, 1.5 / sqrt(1 + t / 10)).
 
 >>> import numpy as np
@@ -32,6 +32,7 @@ from pricemesh.core.demand.prior import fitted_variances
 from pricemesh.core.demand.sales import MAX_RESIDUAL, MAX_WEIGHT, linearise, sigmoid
 from pricemesh.core.policies.learner import (
     Decided,
+    ExplorationParameters,
     Learner,
     Shape,
     eigenvalues,
@@ -41,7 +42,7 @@ from pricemesh.core.policies.learner import (
     refuse_infinite,
 )
 from pricemesh.core.pooling import Evidence, Pool, pool
-from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, outer
+from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, outer, terms
 from pricemesh.core.summary import Field, Layout, Parts
 from pricemesh.core.ucb import Score
 from pricemesh.errors import InvalidFeedback, InvalidParameter
@@ -50,7 +51,7 @@ EARLY_ALPHA, EARLY_FEEDBACK = 1.5, 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demand:
+class Demand(ExplorationParameters):
     """The parameters of Demand: `alpha` is the exploration that remains for ever."""
 
     name: ClassVar[str] = "demand"
@@ -60,6 +61,7 @@ class Demand:
     pending: Literal["on", "off"] = "on"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive("alpha", self.alpha)
         if isinstance(self.heterogeneity, str):
             one_of("heterogeneity", self.heterogeneity, ("auto",))
@@ -77,7 +79,7 @@ class DemandFold(NamedTuple):
 
     information: Array  # L (..., I, 1, n, n)
     response: Array  # e (..., I, 1, n)
-    variance: Array  # v (..., 1, p)
+    variance: Array  # v (..., 1, 1, p), the same for all receivers
     pool: Pool
     origins: tuple[str, ...] | None
     attribution: Attribution
@@ -92,12 +94,14 @@ class DemandLearner(Learner):
     def __init__(self, policy: Demand, shape: Shape) -> None:
         if shape.ladder is None:
             raise InvalidParameter(
-                'the policy demand learns from sales: write kind = "purchase" under [reward], or choose netpool'
+                "the policy demand learns from sales: "
+                'write kind = "purchase" under [reward], or choose netpool'
             )
         self.policy = policy
         self._ladder = shape.ladder
         self.basis = Basis(shape.ladder, shape.arms, shape.shared, shape.local)
         super().__init__(shape)
+        self.deviation_per_radius = policy.deviation_per_radius
         self._place: Index = (*self._rows, 0)
         self.weights = np.ones((*shape.batch[:-1], 1, 1))
         size = self.basis.size
@@ -153,12 +157,12 @@ class DemandLearner(Learner):
         chance = self._own_chances(z) if decided.chance is None else np.asarray(decided.chance)
         root, residual = linearise(chance, reward)
         row = root[..., None] * z
-        square = outer(row)
-        self.own.add(self._place, row, residual, square)
-        self.pooled.learn(self._place, row, residual, square)
+        added = terms(row, residual)
+        self.own.add(self._place, added)
+        self.pooled.learn_terms(self._place, row, added)
         self.curves.move(self.pooled.theta[..., 0, :])
-        if decided.pending:
-            self.waiting -= square
+        if decided.pending and decided.chance is not None:
+            self.waiting -= added.gram
         else:
             self._narrow(np.atleast_2d(row))
 
@@ -177,23 +181,23 @@ class DemandLearner(Learner):
         return self.policy.pending == "on"
 
     def pend(self, x: Array, arms: Any, chances: Any = None) -> None:
-        if self.counts_pending:
+        if self.counts_pending and chances is not None:
             rows = self._weighted_rows(x, arms, chances)
             self.waiting += rows.T @ rows if self.shape.is_one_city else outer(rows)
             self._narrow(rows)
 
     def release(self, x: Array, arms: Any, chances: Any = None) -> None:
-        if self.counts_pending:
+        if self.counts_pending and chances is not None:
             rows = self._weighted_rows(x, arms, chances)
             self.waiting -= rows.T @ rows if self.shape.is_one_city else outer(rows)
             self._spread()
 
     def _weighted_rows(self, x: Array, arms: Any, chances: Any) -> Array:
-        """sqrt(w) z: (m, p) of one city, (..., p) of a batch."""
-        at = np.asarray(arms)
-        chance = self.chances(x, at) if chances is None else np.asarray(chances)
+        """sqrt(w) z: (m, p) of one city, (..., p) of a batch. A decision of another policy, whose chance is
+        None, does not count."""
+        chance = np.asarray(chances, dtype=np.float64)
         root, _ = linearise(chance, np.zeros_like(chance))
-        rows: Array = root[..., None] * self.basis.rows(x, at)
+        rows: Array = np.nan_to_num(root)[..., None] * self.basis.rows(x, np.asarray(arms))
         return rows
 
     def _narrow(self, rows: Array) -> None:
@@ -237,10 +241,10 @@ class DemandLearner(Learner):
             heterogeneity=policy.heterogeneity,
             robust=policy.trust == "robust",
         )
-        variance = basis.prior_variance
+        variance = basis.prior_variance[None, None]
         if result.city_information.shape[-4] > 1:
             total, response = result.city_information.sum(axis=-4), result.city_response.sum(axis=-3)
-            variance = fitted_variances(basis, total, response)
+            variance = fitted_variances(basis, total, response)[..., None, :, :]
         return DemandFold(
             result.information / outer(scale),
             result.response / scale,
@@ -252,12 +256,7 @@ class DemandLearner(Learner):
 
     def adopt(self, fold: DemandFold) -> None:
         refuse_infinite(fold.information, fold.response)
-        variance = (
-            fold.variance
-            if self.shape.is_one_city or fold.variance.ndim == 1
-            else fold.variance[..., None, :, :]
-        )
-        self._add_peers(self._per_city(fold.information), self._per_city(fold.response), variance)
+        self._add_peers(*map(self._per_city, (fold.information, fold.response, fold.variance)))
         self.heterogeneity = fold.pool.heterogeneity
         self.origins, self.attribution = fold.origins, fold.attribution
         self.weights = fold.pool.trust.swapaxes(-1, -2)

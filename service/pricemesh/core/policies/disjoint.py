@@ -16,19 +16,20 @@ from typing import Any, ClassVar
 
 from pricemesh.core.arrays import Array
 from pricemesh.core.pending import Pending, PendingParameters
-from pricemesh.core.policies.learner import Decided, Learner, RidgeParameters, Shape
-from pricemesh.core.ridge import Index, Ridge, outer
+from pricemesh.core.policies.learner import Decided, ExplorationParameters, Learner, RidgeParameters, Shape
+from pricemesh.core.ridge import Index, Ridge, terms
 from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class Disjoint(RidgeParameters, PendingParameters):
+class Disjoint(RidgeParameters, ExplorationParameters, PendingParameters):
     """The parameters of Disjoint LinUCB."""
 
     name: ClassVar[str] = "disjoint"
 
     def __post_init__(self) -> None:
         RidgeParameters.__post_init__(self)
+        ExplorationParameters.__post_init__(self)
         PendingParameters.__post_init__(self)
 
     def learner(self, shape: Shape) -> "DisjointLearner":
@@ -41,6 +42,7 @@ class DisjointLearner(Learner):
     def __init__(self, policy: Disjoint, shape: Shape) -> None:
         super().__init__(shape)
         self.policy = policy
+        self.deviation_per_radius = policy.deviation_per_radius
         self.own = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         self.pending = Pending.none_of(self.own) if policy.pending == "on" else None
 
@@ -60,10 +62,10 @@ class DisjointLearner(Learner):
         return self._score(x)
 
     def _learn(self, at: Index, x: Array, reward: Array, decided: Decided) -> None:
-        square = outer(x)
-        self.own.learn(at, x, reward, square)
+        added = terms(x, reward)
+        self.own.learn_terms(at, x, added)
         if self.pending:
-            self.pending.learn(at, x, square, self.own, waited=decided.pending)
+            self.pending.learn(at, x, added.gram, self.own, waited=decided.pending)
 
     @property
     def counts_pending(self) -> bool:

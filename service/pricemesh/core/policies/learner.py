@@ -6,11 +6,19 @@ then the n cities of a group). The same code serves both.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from pricemesh.core.arrays import Array, Ints, checked_arm, checked_context, checked_reward, positive
+from pricemesh.core.arrays import (
+    Array,
+    Ints,
+    checked_arm,
+    checked_context,
+    checked_reward,
+    one_of,
+    positive,
+)
 from pricemesh.core.attribution import Attribution, by_arm
 from pricemesh.core.ladder import Ladder
 from pricemesh.core.ridge import Index
@@ -72,6 +80,8 @@ class Learner:
         self._rows: Index = tuple(np.indices(shape.batch, sparse=True)) if shape.batch else ()
         # Which of a group's summaries are this learner's own: the first, or in a batch all of them.
         self._receivers = slice(0, 1) if shape.is_one_city else slice(None)
+        # From radius to the deviation of a randomised choice; None: the highest upper bound is chosen.
+        self.deviation_per_radius: float | None = None
 
     def score(self, x: Any) -> Score:
         """Every arm's estimate and radius (..., K) for the context x (..., d). A learner of one city also
@@ -82,6 +92,11 @@ class Learner:
         """The score from own data only, without the peers. If `mixes_peers`, own and peers' estimates cannot
         be separated, and only the radius is without the peers."""
         return self._score_alone(checked_context(x, self._context_shape))
+
+    def deviation(self, score: Score) -> Array | None:
+        """The standard deviation of every arm's estimate, (..., K), from which arms are drawn; None if the
+        highest upper bound is chosen."""
+        return None if self.deviation_per_radius is None else self.deviation_per_radius * score.radius
 
     def chances(self, x: Array, arms: Ints) -> Array | None:
         """The chance of a sale that the estimates of these arms assume, (m,) for m contexts (m, d) of one
@@ -276,3 +291,21 @@ class RidgeParameters:
     def __post_init__(self) -> None:
         positive("alpha", self.alpha)
         positive("ridge", self.ridge)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplorationParameters:
+    """How an arm is chosen: `ucb` takes the highest upper bound; `thompson` draws each arm with the
+    probability that it is the best, if an estimate's standard deviation is `thompson_scale` of its radius."""
+
+    exploration: Literal["ucb", "thompson"] = "ucb"
+    thompson_scale: float = 0.2
+
+    def __post_init__(self) -> None:
+        one_of("exploration", self.exploration, ("ucb", "thompson"))
+        positive("thompson_scale", self.thompson_scale)
+
+    @property
+    def deviation_per_radius(self) -> float | None:
+        """None: arms are not drawn."""
+        return None if self.exploration == "ucb" else self.thompson_scale

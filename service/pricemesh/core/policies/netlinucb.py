@@ -27,6 +27,7 @@ from pricemesh.core.arrays import Array, one_of
 from pricemesh.core.pending import Pending, PendingParameters
 from pricemesh.core.policies.learner import (
     Decided,
+    ExplorationParameters,
     RidgeParameters,
     Shape,
     eigenvalues,
@@ -35,13 +36,13 @@ from pricemesh.core.policies.learner import (
     refuse_if,
 )
 from pricemesh.core.policies.weighted import WeightedFold, WeightedLearner, WeightedParameters
-from pricemesh.core.ridge import Index, Ridge, outer
+from pricemesh.core.ridge import Index, Ridge, terms
 from pricemesh.core.summary import Field, Parts
 from pricemesh.core.ucb import Score, score_dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetLinUcb(RidgeParameters, WeightedParameters, PendingParameters):
+class NetLinUcb(RidgeParameters, ExplorationParameters, WeightedParameters, PendingParameters):
     """The parameters of NetLinUCB."""
 
     name: ClassVar[str] = "netlinucb"
@@ -49,6 +50,7 @@ class NetLinUcb(RidgeParameters, WeightedParameters, PendingParameters):
 
     def __post_init__(self) -> None:
         RidgeParameters.__post_init__(self)
+        ExplorationParameters.__post_init__(self)
         WeightedParameters.__post_init__(self)
         PendingParameters.__post_init__(self)
         one_of("split", self.split, ("marginal", "block"))
@@ -70,6 +72,7 @@ class NetLinUcbLearner(WeightedLearner):
     def __init__(self, policy: NetLinUcb, shape: Shape) -> None:
         super().__init__(policy, shape, (shape.shared, shape.shared))
         self.policy = policy
+        self.deviation_per_radius = policy.deviation_per_radius
         dims = (shape.dim,) if policy.split == "marginal" else (shape.shared, shape.local)
         # One regression on all features, or one on the shared and one on the local features.
         self.own = [Ridge.fresh(shape.batch, shape.arms, dim, policy.ridge) for dim in dims]
@@ -102,10 +105,10 @@ class NetLinUcbLearner(WeightedLearner):
 
     def _learn(self, at: Index, x: Array, reward: Array, decided: Decided) -> None:
         for place, (ridge, part) in enumerate(self._split(x)):
-            square = outer(part)
-            ridge.learn(at, part, reward, square)
+            added = terms(part, reward)
+            ridge.learn_terms(at, part, added)
             if self.pending:
-                self.pending[place].learn(at, part, square, ridge, waited=decided.pending)
+                self.pending[place].learn(at, part, added.gram, ridge, waited=decided.pending)
         self._update_mean_context(x)
         self._refresh(at)
 

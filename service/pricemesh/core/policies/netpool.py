@@ -28,6 +28,7 @@ from pricemesh.core.attribution import Attribution
 from pricemesh.core.pending import Pending, PendingParameters
 from pricemesh.core.policies.learner import (
     Decided,
+    ExplorationParameters,
     Learner,
     Shape,
     eigenvalues,
@@ -37,7 +38,7 @@ from pricemesh.core.policies.learner import (
     refuse_infinite,
 )
 from pricemesh.core.pooling import Evidence, Pool, pool
-from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, outer
+from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, terms
 from pricemesh.core.scaling import (
     DEVIATIONS,
     MIN_OBSERVATIONS,
@@ -57,7 +58,7 @@ LETTER_RIDGE = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetPool(PendingParameters):
+class NetPool(ExplorationParameters, PendingParameters):
     """The parameters of NetPool. `auto` is read from the data; a number is in the unit of the rewards."""
 
     name: ClassVar[str] = "netpool"
@@ -68,7 +69,8 @@ class NetPool(PendingParameters):
     pending: Literal["on", "off"] = "on"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        ExplorationParameters.__post_init__(self)
+        PendingParameters.__post_init__(self)
         for name, check in (("alpha", positive), ("ridge", positive), ("heterogeneity", not_negative)):
             value = getattr(self, name)
             if isinstance(value, str):
@@ -108,6 +110,7 @@ class NetPoolLearner(Learner):
     def __init__(self, policy: NetPool, shape: Shape) -> None:
         super().__init__(shape)
         self.policy = policy
+        self.deviation_per_radius = policy.deviation_per_radius
         self.own = RidgeStatistics.fresh(shape.batch, shape.arms, shape.dim, policy.letter_ridge)
         self.pooled = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.letter_ridge)
         self.pending = Pending.none_of(self.pooled) if policy.pending == "on" else None
@@ -146,11 +149,11 @@ class NetPoolLearner(Learner):
         return score_dense(alone.theta, spread.inverse, x, self._alpha_of(scale))
 
     def _learn(self, at: Index, x: Array, reward: Array, decided: Decided) -> None:
-        square = outer(x)
-        self.own.add(at, x, reward, square)
-        self.pooled.learn(at, x, reward, square)
+        added = terms(x, reward)
+        self.own.add(at, added)
+        self.pooled.learn_terms(at, x, added)
         if self.pending:
-            self.pending.learn(at, x, square, self.pooled, waited=decided.pending)
+            self.pending.learn(at, x, added.gram, self.pooled, waited=decided.pending)
         if self._reads_scale:
             self._follow_scale()
 

@@ -56,7 +56,9 @@ function paint() {
   const facts = [
     ["Id", record.decision_id],
     ["Estimate", `${number(estimate)} ± ${number(radius)}`],
-    ["Reward", feedback ? `${number(feedback.reward)}${feedback.by_default ? " by default" : ""}${feedback.version === null ? ", not learned (frozen)" : `, learned as version ${count(feedback.version)}`}` : "none yet"],
+    ["Chosen with probability", number(record.propensity)],
+    ...(record.chance === null ? [] : [["Chance of a sale", number(record.chance)]]),
+    [feedback && feedback.sold !== null ? "Sold" : "Reward", feedback ? `${feedback.sold === null ? "" : `${count(feedback.sold)}, worth `}${number(feedback.reward)}${feedback.by_default ? " by default" : ""}${feedback.version === null ? ", not learned (frozen)" : `, learned as version ${count(feedback.version)}`}` : "none yet"],
     ["Policy", `${record.policy}, learner version ${count(record.learner_version)}`],
     ["Subject", record.subject ?? "none named"],
     ["Ruled out", limits.length ? limits.map((limit) => `${limit.arms.map((k) => price(record.arms[k].price)).join(", ")} (${rule(limit.rule)})`).join("; ") : "nothing"],

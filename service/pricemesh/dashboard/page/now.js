@@ -3,7 +3,7 @@
 import { asTable, byId, h, keyed, say, table } from "./dom.js";
 import { drawPrices, pricesTable, ruleOn } from "./prices.js";
 import { drawRewards, movingAverage, rewardsTable } from "./rewards.js";
-import { clock, count, moment, NONE, number, percent, price, rate, ticking } from "./text.js";
+import { clock, count, moment, NONE, number, percent, price, rate, rewardWord, ticking } from "./text.js";
 
 export function showNow(feedData) {
   const { frame, seconds } = feedData;
@@ -13,6 +13,7 @@ export function showNow(feedData) {
   say(byId("feedback"), count(state.feedback));
   say(byId("decisions-rate"), rate(rates?.decisions));
   say(byId("feedback-rate"), rate(rates?.feedback));
+  document.querySelectorAll("[data-reward]").forEach((element) => say(element, rewardWord(state.reward)));
   const average = movingAverage(seconds).at(-1);
   say(byId("reward"), average ? number(average.value) : NONE);
   say(byId("peers-fresh"), `${fresh} of ${state.peers.length}`);
@@ -51,7 +52,8 @@ function showInForce({ guardrails, controls }) {
   );
 }
 
-function armsTable({ arms, guardrails, controls }, seconds) {
+function armsTable({ arms, guardrails, controls, reward }, seconds) {
+  const mean = `Mean ${rewardWord(reward).toLowerCase()}`;
   const recent = new Map();
   let total = 0;
   for (const second of seconds.slice(-60))
@@ -60,12 +62,13 @@ function armsTable({ arms, guardrails, controls }, seconds) {
       total += n;
     }
   return table(
-    "Prices: how much feedback each has, and its mean reward",
+    `Prices: how much feedback each has, and its ${mean.toLowerCase()}`,
     [
       ["Price", (arm) => priceCell(arm, guardrails, controls)],
       ["Last minute", (arm) => meter(total ? (recent.get(arm.arm) ?? 0) / total : null), true],
       ["Learned from", (arm) => h("span", { "data-number": `count-${arm.arm}` }, count(arm.count)), true],
-      ["Mean reward", (arm) => h("span", { "data-number": `mean-${arm.arm}` }, number(arm.mean_reward)), true],
+      ...(reward.kind === "purchase" ? [["Units sold", (arm) => h("span", { "data-number": `sold-${arm.arm}` }, count(arm.units_sold)), true]] : []),
+      [mean, (arm) => h("span", { "data-number": `mean-${arm.arm}` }, number(arm.mean_reward)), true],
     ],
     arms,
   );
@@ -97,6 +100,11 @@ function showLatest(decisions) {
         h("td", { class: "number reward" }),
         h("td", { class: "id" }, h("a", { href: `#decision=${encodeURIComponent(decision.decision_id)}` }, decision.decision_id)),
       ),
-    (row, decision) => say(row.querySelector(".reward"), decision.reward === null ? "waiting" : number(decision.reward)),
+    (row, decision) => say(row.querySelector(".reward"), outcome(decision)),
   );
+}
+
+function outcome({ reward, sold }) {
+  if (reward === null) return "waiting";
+  return sold === null ? number(reward) : `${number(reward)} (${count(sold)} sold)`;
 }

@@ -2,7 +2,7 @@
 
 import { draw, path, rows, scale, spanOf, text, ticks, timeline } from "./chart.js";
 import { s, table } from "./dom.js";
-import { clock, count, number } from "./text.js";
+import { clock, count, number, rewardWord } from "./text.js";
 
 export const WINDOW_SECONDS = 30;
 
@@ -26,7 +26,7 @@ export function movingAverage(seconds) {
 export function drawRewards(place, { seconds, frame }) {
   const average = movingAverage(seconds);
   const latest = average.at(-1);
-  const label = latest ? `Reward, mean of ${WINDOW_SECONDS} seconds: now ${number(latest.value)}` : "No rewards in the last minutes";
+  const label = latest ? `${rewardWord(frame.state.reward)}, mean of ${WINDOW_SECONDS} seconds: now ${number(latest.value)}` : "No rewards in the last minutes";
   const height = Math.max(190, Math.min(300, frame.state.arms.length * 38) + 38);
   draw(place, height, label, (add, width) => {
     const span = spanOf(seconds, frame.at);
@@ -47,13 +47,14 @@ export function drawRewards(place, { seconds, frame }) {
   });
 }
 
-export function rewardsTable({ seconds }) {
+export function rewardsTable({ seconds, frame }) {
+  const word = rewardWord(frame.state.reward);
   return table(
-    `Reward, mean of ${WINDOW_SECONDS} seconds, newest first`,
+    `${word}, mean of ${WINDOW_SECONDS} seconds, newest first`,
     [
       ["Time", (point) => clock(point.at)],
-      ["Mean reward", (point) => number(point.value), true],
-      ["Rewards in it", (point) => count(point.n), true],
+      [`Mean ${word.toLowerCase()}`, (point) => number(point.value), true],
+      ["Feedback in it", (point) => count(point.n), true],
     ],
     movingAverage(seconds).slice(-60).reverse(),
   );

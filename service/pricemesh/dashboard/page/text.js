@@ -7,6 +7,9 @@ export const NONE = "–";
 export const count = (n) => (n === null || n === undefined ? NONE : plain.format(n));
 export const price = (value) => money.format(value);
 
+/** What a reward is called in a city whose /state has this `reward`. */
+export const rewardWord = ({ kind, cost }) => (kind === "value" ? "Reward" : cost === 0 ? "Revenue" : "Margin");
+
 export const bound = (value) => plain.format(value).replace("-", "−");
 
 /** About three significant digits, a real minus sign, never -0. */

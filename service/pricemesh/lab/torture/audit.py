@@ -1,6 +1,7 @@
 """After every step: a city's rows, its learner and its letters, against what its callers were told."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ import numpy as np
 
 from pricemesh.core.decision import DecisionCodec
 from pricemesh.core.policies import Learner
-from pricemesh.lab.torture.ledger import Ledger, Violated
+from pricemesh.lab.torture.ledger import Ledger, Violated, dropped
 from pricemesh.lab.torture.simulated_city import SimulatedCity
 
 TOLERANCE = 1e-9
@@ -52,6 +53,9 @@ class Audit:
         self._connection: sqlite3.Connection | None = None
         self._letter_orders: dict[str, tuple[Any, ...]] = {}  # of the newest letter seen, by origin
         self._free_origins: set[str] = set()  # an operator may have dropped or trusted them at any time
+        # What is under way when the database is replaced arrives at the new one: no backup undoes it.
+        self.changes_under_way: Counter[str] = Counter()  # of controls, by name
+        self.amounts_sent: dict[str, set[float]] = {}  # by decision id
         self._begin()
 
     def _begin(self) -> None:
@@ -71,6 +75,8 @@ class Audit:
         """The database was replaced by an older one, of a time when callers had been told `ledger`."""
         self.close()
         self.ledger = ledger
+        for name in +self.changes_under_way:
+            ledger.control(name).is_certain = False
         self._letter_orders = {}
         self._begin()
 
@@ -284,8 +290,9 @@ class Audit:
                 seen = f"{self.city.name} has lost the letter {order[:2]} of {origin}"
                 raise Violated("committed rows stay as they are", seen)
 
-        for origin, control in self.ledger.dropped.items():
-            if control.is_certain and control.value and origin in node.letters:
+        for origin in node.letters:
+            control = self.ledger.control(dropped(origin))
+            if control.is_certain and control.value:
                 seen = f"{self.city.name} has dropped {origin}, and has {node.letters[origin].edition} of it"
                 raise Violated("a dropped city is not heard", seen)
 

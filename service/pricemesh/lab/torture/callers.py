@@ -6,13 +6,16 @@ from random import Random
 from typing import Any
 
 from pricemesh.lab.torture.audit import Audit
-from pricemesh.lab.torture.ledger import Control, Violated
-from pricemesh.lab.torture.network import Network, http_request
+from pricemesh.lab.torture.ledger import Violated, dropped
+from pricemesh.lab.torture.network import OUTSIDE, Network, http_request
 from pricemesh.lab.torture.plan import LOCAL, MAX_UNITS, PRICES, SHARED
 from pricemesh.runtime import Reply
 
 CALLER = "http://caller"
 TIMEOUT_SECONDS = 8.0
+# After a caller has given up, its request may still arrive and be committed: it was under way for up to
+# MAX_SLOW_SECONDS, waited in the queue, and then for two jobs of a slow disk.
+LAST_EFFECT_SECONDS = 10.0
 MAX_BATCH = 6
 REWARDS = (0.0, 0.5, 1.0, 2.0)
 UNITS = tuple(map(float, range(MAX_UNITS + 1)))
@@ -31,13 +34,20 @@ class Callers:
         self._ids = 0
 
     def send(
-        self, audit: Audit, method: str, path: str, body: Any, on_reply: OnReply = lambda _reply: None
+        self,
+        audit: Audit,
+        method: str,
+        path: str,
+        body: Any,
+        on_reply: OnReply = lambda _reply: None,
+        on_end: OnReply = lambda _reply: None,
     ) -> None:
-        """An answer counts only for the database that it came from."""
+        """An answer counts only for the database that it came from; `on_end` is called in any case."""
         city = audit.city
         lineage = city.lineage
 
         def answer(reply: Reply | None) -> None:
+            on_end(reply)
             if city.lineage != lineage:
                 return
             try:
@@ -60,7 +70,7 @@ class Callers:
         if rng.random() < 0.1:
             items[-1] = items[0]  # the same decision twice
         known = set(audit.ledger.decisions)
-        pin = audit.ledger.pin
+        pin = audit.ledger.control("pin")
         changes = pin.changes if pin.is_certain else -1
 
         def answer(reply: Reply | None) -> None:
@@ -101,10 +111,11 @@ class Callers:
     def feedback(self, audit: Audit, rng: Random, count: int = 0, again: bool = False) -> str:
         items = [self._feedback_item(audit, rng, again) for _ in range(max(1, count))]
         ledger = audit.ledger
-        first_time = {item["decision_id"] for item in items} - set(ledger.amounts)
+        first_time = {item["decision_id"] for item in items} - set(audit.amounts_sent)
         for item in items:
-            ledger.amounts.setdefault(item["decision_id"], set()).add(item[audit.feedback_field])
-        freeze = ledger.freeze
+            for amounts in (ledger.amounts, audit.amounts_sent):
+                amounts.setdefault(item["decision_id"], set()).add(item[audit.feedback_field])
+        freeze = ledger.control("freeze")
         changes = freeze.changes if freeze.is_certain and freeze.value else -1
 
         def answer(reply: Reply | None) -> None:
@@ -131,7 +142,7 @@ class Callers:
         if status == 200:
             audit.ledger.acknowledge_feedback(id_, amount, outcome["version"])
         elif status in (404, 409, 410):
-            audit.ledger.refuse_feedback(id_, amount, status)
+            audit.ledger.refuse_feedback(id_, amount, status, audit.amounts_sent[id_])
         else:
             raise Violated("no unforeseen answer", f"/feedback: {outcome}")
 
@@ -151,51 +162,60 @@ class Callers:
 
     # Operators
 
-    def control(self, audit: Audit, control: Control, value: Any, call: tuple[str, str, Any]) -> None:
-        """Change a pin or a freeze; until it is answered nobody knows whether it is in force."""
+    def control(self, audit: Audit, name: str, value: Any, call: tuple[str, str, Any]) -> None:
+        """Change a pin, a freeze or a drop. Requests overtake one another: its answer tells what is in force
+        only if no other change was under way when it was sent, and none was sent since."""
+        control, under_way = audit.ledger.control(name), audit.changes_under_way
+        is_alone = not under_way[name]
+        under_way[name] += 1
         control.is_certain = False
         control.changes += 1
         number = control.changes
 
         def answer(reply: Reply | None) -> None:
-            if reply is not None and reply.status == 200 and control.changes == number:
+            if reply is not None and reply.status == 200 and control.changes == number and is_alone:
                 control.value, control.is_certain = value, True
 
-        self.send(audit, *call, answer)
+        def end(reply: Reply | None) -> None:
+            if reply is not None:
+                under_way[name] -= 1
+            else:
+                self._network.loop.call_later(
+                    LAST_EFFECT_SECONDS, under_way.subtract, (name,), context=OUTSIDE
+                )
+
+        self.send(audit, *call, answer, end)
 
     def pin(self, audit: Audit, rng: Random) -> str:
         price = rng.choice(PRICES[1:])
-        self.control(audit, audit.ledger.pin, price, ("POST", "/admin/pin", {"price": price}))
+        self.control(audit, "pin", price, ("POST", "/admin/pin", {"price": price}))
         return f"{price}"
 
     def lift_pin(self, audit: Audit) -> None:
-        self.control(audit, audit.ledger.pin, None, ("DELETE", "/admin/pin", None))
+        self.control(audit, "pin", None, ("DELETE", "/admin/pin", None))
 
     def freeze(self, audit: Audit) -> None:
-        self.control(audit, audit.ledger.freeze, True, ("POST", "/admin/freeze", {"reason": "test"}))
+        self.control(audit, "freeze", True, ("POST", "/admin/freeze", {"reason": "test"}))
 
     def lift_freeze(self, audit: Audit) -> None:
-        self.control(audit, audit.ledger.freeze, None, ("DELETE", "/admin/freeze", None))
+        self.control(audit, "freeze", None, ("DELETE", "/admin/freeze", None))
 
     def drop(self, audit: Audit, origin: str) -> str:
         audit.forget_letters(origin)
-        control = audit.ledger.dropped.setdefault(origin, Control())
-        self.control(audit, control, True, ("DELETE", f"/peers/{origin}", None))
+        self.control(audit, dropped(origin), True, ("DELETE", f"/peers/{origin}", None))
         return origin
 
     def readmit(self, audit: Audit, origin: str) -> str:
-        if origin not in audit.ledger.dropped:
+        if not audit.ledger.control(dropped(origin)).changes:
             return "(nobody is dropped)"
         audit.forget_letters(origin)
-        control = audit.ledger.dropped[origin]
-        self.control(audit, control, None, ("POST", f"/peers/{origin}/readmit", None))
+        self.control(audit, dropped(origin), None, ("POST", f"/peers/{origin}/readmit", None))
         return origin
 
     def trust(self, audit: Audit, origin: str, key: bytes) -> None:
+        """A city that is trusted is heard again."""
         audit.forget_letters(origin)
-        if origin in audit.ledger.dropped:  # a city that is trusted is heard again
-            audit.ledger.dropped[origin] = Control(is_certain=False)
-        self.send(audit, "POST", f"/peers/{origin}/trust", {"key": key.hex()})
+        self.control(audit, dropped(origin), None, ("POST", f"/peers/{origin}/trust", {"key": key.hex()}))
 
     def join_surely(self, audit: Audit) -> None:
         self.send(audit, "DELETE", "/admin/leave", None)

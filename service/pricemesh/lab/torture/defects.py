@@ -194,9 +194,9 @@ def _forget_drops(original: Original, connection: Any, command: Any) -> None:
         original(connection, command)
 
 
-def _choose_freely(original: Original, decider: Any, score: Any, names: Any, *more: Any) -> Any:
-    arms, rules = original(decider, score, names, *more)
-    return (arms, rules) if len(names) == 1 else (choose(score, None).tolist(), rules)
+def _choose_freely(original: Original, decider: Any, score: Any, ids: Any, names: Any, *more: Any) -> Any:
+    arms, rules, propensities = original(decider, score, ids, names, *more)
+    return (arms if len(names) == 1 else choose(score, None).tolist()), rules, propensities
 
 
 def _keep_uncommitted_prices(_original: Original, _decider: Any, _waiting: Any) -> None:

@@ -7,6 +7,11 @@ from typing import Any
 Feedback = tuple[float, int | None]  # amount (units sold, or the reward), version
 
 
+def dropped(origin: str) -> str:
+    """The name of the control that is in force while this city is dropped."""
+    return f"dropped {origin}"
+
+
 class Violated(Exception):
     """A promise that was broken, and what showed it."""
 
@@ -18,7 +23,8 @@ class Violated(Exception):
 
 @dataclass
 class Control:
-    """What callers know of a pin or a freeze: in force, lifted, or unknown while a change has no answer."""
+    """What operators know of a pin, a freeze or a drop: in force, lifted, or unknown, while a change has no
+    answer or may have overtaken another one."""
 
     value: Any = None
     is_certain: bool = True
@@ -32,9 +38,7 @@ class Ledger:
     unchecked_decisions: list[str] = field(default_factory=list)  # not yet compared with the rows
     unchecked_feedback: list[str] = field(default_factory=list)
     amounts: dict[str, set[float]] = field(default_factory=dict)  # sent for a decision, answered or not
-    pin: Control = field(default_factory=Control)
-    freeze: Control = field(default_factory=Control)
-    dropped: dict[str, Control] = field(default_factory=dict)  # by origin
+    controls: dict[str, Control] = field(default_factory=dict)  # by name: "pin", "freeze", `dropped(origin)`
 
     def copy(self) -> "Ledger":
         """All of it to be compared with the rows again."""
@@ -42,6 +46,9 @@ class Ledger:
         ledger.unchecked_decisions = list(ledger.decisions)
         ledger.unchecked_feedback = list(ledger.feedback)
         return ledger
+
+    def control(self, name: str) -> Control:
+        return self.controls.setdefault(name, Control())
 
     def acknowledge_decision(self, answer: dict[str, Any]) -> None:
         known = self.decisions.setdefault(answer["decision_id"], answer)
@@ -55,9 +62,9 @@ class Ledger:
         if known != (amount, version):
             raise Violated("feedback is learned once", f"{id_}: {known} and then {(amount, version)}")
 
-    def refuse_feedback(self, id_: str, amount: float, status: int) -> None:
-        """A refusal must have its reason."""
+    def refuse_feedback(self, id_: str, amount: float, status: int, sent: set[float]) -> None:
+        """A refusal must have its reason; `sent` are all amounts that may have come before."""
         if status == 404 and id_ in self.decisions:
             raise Violated("what was acknowledged is in the rows", f"decision {id_} is unknown (404)")
-        if status == 409 and self.amounts.get(id_, {amount}) == {amount}:
+        if status == 409 and sent <= {amount}:
             raise Violated("no conflict without a cause", f"{id_}: nothing but {amount} was ever sent")
