@@ -26,6 +26,7 @@ class Mesh:
     def __init__(self, folder: Path, **sections: Any) -> None:
         self._folder = folder
         self._sections = sections
+        self._sells = sections.get("reward", {}).get("kind") == "purchase"
         self._ports = dict(zip(NAMES, free_ports(len(NAMES)), strict=True))
         self._cities: dict[str, CityProcess] = {}
         self._http = httpx.Client(timeout=20)
@@ -61,9 +62,11 @@ class Mesh:
         wait_until(lambda: {peer["origin"]: peer["version"] for peer in self.state()["peers"]} == versions)
 
     def decide(self, name: str = "lisbon", **more: Any) -> dict[str, Any]:
-        """A decision and its feedback."""
+        """A decision and its feedback; in cities of purchases the customer buys more often at a low price."""
         decision = self.post("/price", random_context(self._rng) | more, name)
-        self.post("/feedback", {"decision_id": decision["decision_id"], "reward": self._rng.random()}, name)
+        luck = self._rng.random()
+        amount = {"sold": int(luck < 4 / decision["price"])} if self._sells else {"reward": luck}
+        self.post("/feedback", {"decision_id": decision["decision_id"], **amount}, name)
         return decision
 
     def post(self, path: str, body: Any, name: str = "lisbon") -> dict[str, Any]:

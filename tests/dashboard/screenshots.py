@@ -46,7 +46,7 @@ class Stage:
     def _settings(self, name: str, database: str, *, gossips: bool = True) -> dict[str, Any]:
         peers = [f"http://127.0.0.1:{port}" for other, port in self._ports.items() if other != name]
         settings = city_settings(
-            self._world, name, self._folder / database, "netpool", peers if gossips else [], self._secret
+            self._world, name, self._folder / database, "demand", peers if gossips else [], self._secret
         )
         return settings | {"guardrails": {"ceiling": 11.5, "max_step": 2.0}}
 
@@ -73,11 +73,11 @@ class Stage:
         }
         async with httpx.AsyncClient() as http:
             for name in OTHERS:
-                for reward in (0.6, 0.0, 0.7) * 15:
+                for sold in (1, 0, 1) * 15:
                     url = f"http://127.0.0.1:{self._ports[name]}"
                     decision = (await http.post(f"{url}/price", json=context)).json()
-                    answer = {"decision_id": decision["decision_id"], "reward": reward}
-                    await http.post(f"{url}/feedback", json=answer)
+                    answer = {"decision_id": decision["decision_id"], "sold": sold}
+                    (await http.post(f"{url}/feedback", json=answer)).raise_for_status()
 
     async def trouble(self) -> None:
         """Set one city up anew under its old name, and stop another."""
@@ -101,7 +101,7 @@ async def take(browser: Browser, url: str, theme: Any, width: int) -> None:
     await page.goto(url)
     await page.locator("#latest-rows a").first.click()
     await page.locator("#record").wait_for()
-    await page.locator("#intervals svg").wait_for()
+    await page.locator("#revenue-curve svg").wait_for()
     # A sticky bar would be drawn in the middle of a picture of the whole page.
     await page.evaluate("document.querySelector('.bar').style.position = 'static'")
     await page.wait_for_timeout(1500)

@@ -1,19 +1,22 @@
-// The view "What it believes": sliders for a context, and every arm's interval for it.
+// The view "What it believes": sliders for a context, and for it every arm's interval or the demand curve.
 
 import { get, post } from "./city-api.js";
+import { demandTable, drawDemand } from "./demand.js";
 import { asTable, byId, h, say } from "./dom.js";
 import { drawIntervals, intervalsTable, rule } from "./intervals.js";
-import { bound, number, percent, price } from "./text.js";
+import { bound, number, percent, price, rewardWord } from "./text.js";
 
 const MAX_SLIDER_SPAN = 20; // the slider of a wider feature covers -2 … 2; the number field takes the rest
 const context = { shared: {}, local: {} };
 let beliefs = null; // the latest answer of POST /beliefs
 let basis = { version: -1, peers: "" }; // what that answer was based on
 let timer = null;
+let word = "Reward"; // what a reward is called in this city
 
 /** Called with every frame: make the sliders once, and ask again when the learner or its peers have changed. */
 export async function showBeliefs({ frame }) {
-  const { features, version, peers, controls } = frame.state;
+  const { features, version, peers, controls, reward } = frame.state;
+  word = rewardWord(reward);
   if (!byId("features").childElementCount) {
     byId("features").replaceChildren(...group("Shared features", "shared", features.shared), ...group("Local features", "local", features.local));
     byId("use-latest").addEventListener("click", useLatest);
@@ -88,20 +91,39 @@ async function ask(newBasis) {
 }
 
 function paint() {
-  const { separable, told_by: peers, chosen } = beliefs;
+  const { separable, told_by: peers, curve } = beliefs;
   const pooled = peers.length > 0;
-  const arms = beliefs.arms.map((arm) => ({ ...arm, own: pooled ? arm.own : null, out: arm.ruled_out_by }));
-  drawIntervals(byId("intervals"), arms, chosen);
-  asTable(byId("intervals-table"), () => intervalsTable("What the city believes of each price", arms, chosen));
-  byId("intervals").dataset.chosen = chosen;
-  byId("belief-legend").hidden = !pooled;
+  byId("demand").hidden = !curve;
+  byId("arm-intervals").hidden = Boolean(curve);
+  if (curve) paintCurve(pooled);
+  else paintIntervals(pooled);
+  byId("belief-legend").hidden = !pooled && !curve;
   byId("not-separable").hidden = separable || !pooled;
   byId("no-letters").hidden = pooled;
   say(byId("belief"), explain(beliefs));
 }
 
+function paintIntervals(pooled) {
+  const { chosen } = beliefs;
+  const arms = beliefs.arms.map((arm) => ({ ...arm, own: pooled ? arm.own : null, out: arm.ruled_out_by }));
+  drawIntervals(byId("intervals"), arms, chosen);
+  asTable(byId("intervals-table"), () => intervalsTable("What the city believes of each price", arms, chosen));
+  byId("intervals").dataset.chosen = chosen;
+}
+
+function paintCurve(pooled) {
+  const demand = { ...beliefs, pooled, word };
+  say(byId("belief-title"), `Chance of a sale and ${word.toLowerCase()} expected, by price`);
+  say(byId("revenue-title"), `${word} expected`);
+  say(byId("belief-key"), `${pooled ? "with its peers: " : ""}what is expected, and in the band how far off it may be`);
+  byId("own-key").hidden = !pooled;
+  byId("out-key").hidden = !beliefs.arms.some((arm) => arm.ruled_out_by);
+  drawDemand({ chance: byId("chance-curve"), revenue: byId("revenue-curve") }, demand);
+  asTable(byId("demand-table"), () => demandTable(demand));
+}
+
 /** Which price would be chosen, and why, in words. */
-function explain({ arms, chosen, chosen_alone: alone, told_by: peers, separable }) {
+function explain({ arms, chosen, chosen_alone: alone, told_by: peers, separable, curve }) {
   const best = arms[chosen];
   const pinned = arms.some((arm) => arm.ruled_out_by === "pin");
   const sentences = pinned
@@ -109,6 +131,7 @@ function explain({ arms, chosen, chosen_alone: alone, told_by: peers, separable 
     : best.propensity < 1
     ? [`A price is drawn at random: ${price(best.price)} is the likeliest, with a probability of ${percent(best.propensity)}.`]
     : [`${price(best.price)} would be chosen: the highest upper bound, ${number(best.estimate)} + ${number(best.radius)} = ${number(best.estimate + best.radius)}.`];
+  if (curve) sentences.push(`It would sell with a chance of ${percent(best.chance)} (${percent(best.chance_low)} to ${percent(best.chance_high)}).`);
   const higher = arms.filter((arm) => arm.arm !== chosen && arm.ruled_out_by && arm.estimate + arm.radius > best.estimate + best.radius);
   if (higher.length && !pinned && best.propensity === 1) sentences.push(`${higher.map((arm) => price(arm.price)).join(", ")} would have a higher one, but ${higher.length === 1 ? "is" : "are"} ruled out: ${rule(higher[0].ruled_out_by)}.`);
   if (peers.length && separable) {

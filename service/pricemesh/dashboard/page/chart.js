@@ -3,9 +3,13 @@
 import { s } from "./dom.js";
 
 /** Replace the drawing in `place`. `paint(add, width)` gets the width in pixels, so that text keeps its size. */
-export function draw(place, height, label, paint) {
+export function draw(place, height, label, paint, description = null) {
   const width = Math.max(240, Math.floor(place.clientWidth));
   const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  if (description) {
+    svg.setAttribute("aria-describedby", `${place.id}-description`);
+    svg.append(s("desc", { id: `${place.id}-description` }, description));
+  }
   paint((...elements) => svg.append(...elements.flat(Infinity)), width);
   place.replaceChildren(svg);
 }

@@ -3,7 +3,7 @@
 import { get } from "./city-api.js";
 import { asTable, byId, h, say, table } from "./dom.js";
 import { drawIntervals, intervalsTable, rule } from "./intervals.js";
-import { count, moment, number, price } from "./text.js";
+import { count, moment, number, percent, price } from "./text.js";
 import { drawWaterfall, waterfallTable } from "./waterfall.js";
 
 let record = null;
@@ -66,10 +66,17 @@ function paint() {
   byId("facts").replaceChildren(...facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
   const rules = new Map(limits.flatMap((limit) => limit.arms.map((k) => [k, limit.rule])));
   const arms = record.arms.map((each) => ({ ...each, out: rules.get(each.arm) }));
+  say(byId("waterfall-note"), partsNote(record));
   drawWaterfall(byId("waterfall"), contributions, record);
   asTable(byId("waterfall-table"), () => waterfallTable(contributions, record));
-  drawIntervals(byId("then"), arms, arm);
+  drawIntervals(byId("then"), arms, arm, record.scale === "logit" ? "money expected" : undefined);
   asTable(byId("then-table"), () => intervalsTable("What the city believed of each price then", arms, arm));
   const context = ["shared", "local"].flatMap((part) => Object.entries(record.context[part]).map(([name, value]) => ({ part, name, value })));
   byId("context").replaceChildren(table("The context of the request", [["Feature", (each) => each.name], ["Kind", (each) => each.part], ["Value", (each) => number(each.value), true]], context));
+}
+
+/** What the parts add up to, in words. */
+function partsNote({ scale, chance }) {
+  if (scale === "money") return "Of the chosen price’s estimate; the parts add up to it";
+  return `Of the log-odds of a sale, ln(chance ÷ (1 − chance)): parts of money or of a chance would not add up, these do. Above 0 a sale is likelier than not; here the chance was ${percent(chance)}.`;
 }

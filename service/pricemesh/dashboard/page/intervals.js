@@ -10,7 +10,7 @@ const RULES = { floor: "below the floor", ceiling: "above the ceiling", max_step
 export const rule = (name) => RULES[name] ?? name;
 
 /** `arms`: {arm, price, estimate, radius, own?, out?}; `out` names the rule that forbids an arm. */
-export function drawIntervals(place, arms, chosen) {
+export function drawIntervals(place, arms, chosen, axis = "reward expected") {
   const rows = pick(arms, chosen);
   const both = rows.some((arm) => arm.own);
   const narrow = place.clientWidth < 520;
@@ -35,7 +35,7 @@ export function drawIntervals(place, arms, chosen) {
     });
     add(columns(marks, x, top, bottom));
     if (marks[0].value < 0 && marks.at(-1).value > 0) add(line(x(0), top, x(0), bottom, "zero"));
-    add(text((left + right) / 2, bottom + 38, "reward expected", { class: "axis", "text-anchor": "middle" }));
+    add(text((left + right) / 2, bottom + 38, axis, { class: "axis", "text-anchor": "middle" }));
     rows.forEach((arm, i) => {
       const y = top + i * rowHeight + rowHeight / 2 + (narrow ? 6 : 0);
       const isChosen = arm.arm === chosen;
