@@ -151,7 +151,37 @@ def test_cities_agree_on_what_a_reward_is_before_they_exchange() -> None:
         SALES | {"cost": 1},
         SALES | {"scale": 10},
     ]
-    assert len({settings(reward).fingerprint for reward in rewards}) == len(rewards)
+    policy = {"name": "netpool"}
+    assert len({settings(reward, policy=policy).fingerprint for reward in rewards}) == len(rewards)
+
+
+def test_cities_that_model_demand_agree_on_units_and_prices_but_not_on_costs() -> None:
+    same = [SALES, SALES | {"cost": 1}, SALES | {"scale": 10}]
+    assert len({settings(reward).fingerprint for reward in same}) == 1
+    assert settings(SALES | {"max_units": 2}).fingerprint != settings(SALES).fingerprint
+
+
+def test_ladders_may_differ_within_a_range_that_the_cities_agree_on() -> None:
+    def city(prices: list[float], **arms: Any) -> Settings:
+        return settings(SALES, arms={"prices": prices, **arms})
+
+    low, high = city([8.0, 9.0, 10.0], range=[5.0, 20.0]), city([9.5, 12.0], range=[5.0, 20.0])
+    assert low.fingerprint == high.fingerprint
+    assert city([8.0, 9.0]).fingerprint != city([8.0, 9.5]).fingerprint
+    assert low.fingerprint != city([8.0, 9.0, 10.0], range=[5.0, 21.0]).fingerprint
+    with pytest.raises(WrongConfiguration, match="range must contain every price"):
+        city([8.0, 30.0], range=[5.0, 20.0])
+    with pytest.raises(WrongConfiguration, match="range is for the policy demand"):
+        settings(SALES, arms={"prices": [8.0, 9.0], "range": [5.0, 20.0]}, policy={"name": "netpool"})
+
+
+def test_cities_of_purchases_model_demand_unless_told_otherwise() -> None:
+    assert settings(SALES).policy.name == "demand"
+    assert settings(SALES, policy={"alpha": 0.3}).policy.name == "demand"
+    assert settings(SALES, policy={"name": "netpool"}).policy.name == "netpool"
+    assert settings(VALUES).policy.name == "netpool"
+    with pytest.raises(WrongConfiguration, match="demand learns from sales"):
+        settings(VALUES, policy={"name": "demand"})
 
 
 def test_a_database_is_made_for_one_kind_of_reward() -> None:

@@ -127,8 +127,8 @@ class Mesh:
         for city, learner in zip(CITIES, self.learners, strict=True):
             learner.absorb_summaries(city, summaries)
 
-    def expected(self, i: int, x: Any, alpha: float) -> tuple[list[float], list[float]]:
-        """Estimates and radii in money, with heterogeneity 0 and equal trust."""
+    def coefficients(self, i: int) -> tuple[Any, Any]:
+        """theta and V of all cities' sales, with heterogeneity 0 and equal trust."""
         n, local = COMMON, LOCALS[i]
         pairs = [marginal(rows, s) for rows, s in zip(self.published, LOCALS, strict=True)]
         g, h = sums(self.rows[i])
@@ -139,8 +139,23 @@ class Mesh:
             precision[:n, :n] += pairs[j][0]
             h[:n] += pairs[j][1]
         theta = np.linalg.solve(precision, h)
-        wide = precision + (sums(self.waiting[i])[0] if self.waiting[i] else 0.0)
-        alpha_t = max(alpha, 1.5 / np.sqrt(1 + len(self.rows[i]) / 10))
+        return theta, precision + self._waiting_sum(i)
+
+    def coefficients_alone(self, i: int) -> tuple[Any, Any]:
+        """theta and V of the city's own sales."""
+        g, h = sums(self.rows[i])
+        precision = g + np.diag(1 / prior(LOCALS[i]))
+        return np.linalg.solve(precision, h), precision + self._waiting_sum(i)
+
+    def _waiting_sum(self, i: int) -> Any:
+        return sums(self.waiting[i])[0] if self.waiting[i] else 0.0
+
+    def alpha_t(self, i: int, alpha: float) -> float:
+        return max(alpha, 1.5 / float(np.sqrt(1 + len(self.rows[i]) / 10)))
+
+    def expected(self, i: int, x: Any, alpha: float) -> tuple[list[float], list[float]]:
+        """Estimates and radii in money, with heterogeneity 0 and equal trust."""
+        (theta, wide), alpha_t = self.coefficients(i), self.alpha_t(i, alpha)
         estimates, radii = [], []
         for k in range(ARMS):
             z = features(x, k)

@@ -137,10 +137,15 @@ class MemoryTransport:
 
 class FragileDisk(Disk):
     is_full = False
+    loses_answers = False  # of commits that do happen
 
     def before_commit(self) -> None:
         if self.is_full:
             raise OperationalError("commit", {}, OSError("the disk is full"))
+
+    def after_commit(self) -> None:
+        if self.loses_answers:
+            raise OperationalError("commit", {}, OSError("the answer is lost"))
 
 
 async def inline(job: Callable[..., Any], *arguments: Any) -> Any:

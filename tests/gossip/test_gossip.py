@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,24 +33,31 @@ from tests.running import RunningCity, settings_for
 # The system is the algorithm
 
 
-@pytest.mark.parametrize("policy", ["netpool", "netlinucb", "netsgducb", "disjoint"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        *({"name": name} for name in ("netpool", "netlinucb", "netsgducb", "disjoint")),
+        *({"name": name, "exploration": "thompson"} for name in ("netpool", "netlinucb")),
+    ],
+    ids=lambda policy: "-".join(policy.values()),
+)
 @pytest.mark.parametrize(
     ("cities", "rounds"), [(3, 60), pytest.param(6, 300, marks=pytest.mark.slow)], ids=["short", "whole"]
 )
 def test_services_over_http_decide_as_the_mesh_in_one_process(
-    start_cities: Start, policy: str, cities: int, rounds: int
+    start_cities: Start, policy: dict[str, str], cities: int, rounds: int
 ) -> None:
-    """Every decision of every city in every round, on the same seed; radii too."""
+    """Every decision of every city in every round, on the same seed; radii and propensities too."""
     world = Linear(cities=cities, arms=4, shared=5, local=2)
     names = [f"city{i}" for i in range(cities)]
     services = start_cities(
         *names,
         arms={"prices": [1.0, 2.0, 3.0, 4.0]},
         features={"shared": [f"c{i}" for i in range(5)], "local": ["s0", "s1"]},
-        policy={"name": policy},
+        policy={**policy, "seed": 11},
         gossip={"secrets": SECRETS},
     )
-    mesh = Mesh(world, make_policy(policy), [11])
+    mesh = Mesh(world, make_policy(**policy), [11])
     for step, now in zip(mesh.play(rounds), world.instance([11]).rounds(), strict=False):
         tick(services)
         for i, city in enumerate(services):
@@ -62,6 +70,7 @@ def test_services_over_http_decide_as_the_mesh_in_one_process(
             answer = city.http.post("/price", json=asked).json()
             assert answer["arm"] == step.arm[0, i], (step.round, i)
             assert answer["radius"] == pytest.approx(step.radius[0, i], rel=1e-9)
+            assert answer["propensity"] == pytest.approx(step.propensity[0, i], abs=1e-9)
         for i, city in enumerate(services):
             given = city.feedback(f"round{step.round}", float(step.reward[0, i]))
             assert given.status_code == 200, given.text
@@ -98,6 +107,7 @@ def test_what_each_peer_told_adds_up_to_the_decision(start_cities: Start, policy
     faro = cities[0]
     rng = Random(5)
     asked = {"requests": [context(rng) for _ in range(20)]}
+    then = deepcopy(faro.pricing.learner)  # the decisions narrow the radius of later ones
     for made in faro.http.post("/price/batch", json=asked).json()["decisions"]:
         record = faro.http.get(f"/decisions/{made['decision_id']}").json()
         told = record["contributions"]
@@ -105,7 +115,7 @@ def test_what_each_peer_told_adds_up_to_the_decision(start_cities: Start, policy
         assert sum(each["estimate"] for each in told) == pytest.approx(made["estimate"], abs=1e-9)
         assert sum(each["radius"] for each in told) == pytest.approx(made["radius"], abs=1e-9)
         x = np.array([*record["context"]["shared"].values(), *record["context"]["local"].values()])
-        estimate, radius = faro.pricing.learner.contributions(x[None], np.array([made["arm"]]))
+        estimate, radius = then.contributions(x[None], np.array([made["arm"]]))
         np.testing.assert_allclose([each["estimate"] for each in told[1:]], estimate[0], atol=1e-9)
         np.testing.assert_allclose([each["radius"] for each in told[1:]], radius[0], atol=1e-9)
         assert abs(told[1]["estimate"]) > 0

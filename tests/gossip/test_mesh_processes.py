@@ -254,6 +254,19 @@ def lessons_of(database_url: str) -> list[Any]:
     return list(rows)
 
 
+def unanswered_of(database_url: str) -> list[Any]:
+    """Decisions without feedback, apart from the probe."""
+    engine = sa.create_engine(database_url)
+    with engine.connect() as connection:
+        rows = connection.execute(
+            sa.select(decisions.c.arm, decisions.c.vectors)
+            .join_from(decisions, feedback, feedback.c.decision == decisions.c.number, isouter=True)
+            .where(feedback.c.number.is_(None), decisions.c.id != "probe")
+        ).all()
+    engine.dispose()
+    return list(rows)
+
+
 def letters_of(database_url: str) -> dict[str, Letter]:
     engine = sa.create_engine(database_url)
     with engine.connect() as connection:
@@ -312,6 +325,8 @@ def test_kill_9_during_exchange_counts_nothing_twice(tmp_path: Path, kills: int)
             np.testing.assert_allclose(letter.summary.numbers, truth, rtol=1e-9, atol=1e-9)
         city = rebuilt(lessons[name])
         city.absorb_summaries(name, {origin: letter.summary for origin, letter in held.items()})
+        for row in unanswered_of(mesh.url_of_database(name)):
+            city.pend(np.frombuffer(row.vectors, count=7)[None], np.array([row.arm]))
         score = city.score(probe)
         np.testing.assert_allclose([arm["estimate"] for arm in answers[name]], score.estimate, atol=1e-9)
         np.testing.assert_allclose([arm["radius"] for arm in answers[name]], score.radius, atol=1e-9)

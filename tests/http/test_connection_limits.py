@@ -237,7 +237,7 @@ def test_a_refused_body_that_never_ends_is_closed_without_a_second_answer(tmp_pa
 
 
 @ways
-@pytest.mark.parametrize("body", [PRICE, b"{"])
+@pytest.mark.parametrize("body", [PRICE, b"{"], ids=["overloaded", "unreadable"])
 def test_the_event_loop_goes_on_before_a_refused_caller_can_call_again(
     tmp_path: Path, fast: bool, body: bytes
 ) -> None:

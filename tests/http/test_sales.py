@@ -45,7 +45,8 @@ def test_a_sale_is_learned_as_money_and_answered_with_both(start: Start) -> None
     learned = {"learned": True, "version": 1}
     assert receipt.json() == {"decision_id": "d1", "sold": 2.0, "reward": money, **learned}
     record = city.http.get("/decisions/d1").json()
-    assert (record["propensity"], record["chance"]) == (1.0, None)
+    assert record["propensity"] == 1.0
+    assert decision["estimate"] == pytest.approx(3 * (decision["price"] - COST) * record["chance"])
     assert (record["feedback"]["sold"], record["feedback"]["reward"]) == (2.0, money)
     assert city.http.get("/decisions").json()["decisions"] == [record]
     state = city.state()
@@ -93,10 +94,12 @@ def test_a_restart_gives_the_learner_that_learned_the_sales(start: Start) -> Non
     again = start(reward=SALES)  # from the snapshot that the stop saved
     assert again.state() == before
     assert estimates_of(again) == pytest.approx(estimates, rel=1e-12)
-    other = start(reward=SALES, policy={"alpha": 0.7, "ridge": 2.0})  # learns all rows again
-    assert [arm["units_sold"] for arm in other.state()["arms"]] == [
-        arm["units_sold"] for arm in before["arms"]
-    ]
+    for policy in ({"name": "netpool", "ridge": 2.0}, {"name": "demand"}):  # learns all rows again
+        other = start(reward=SALES, policy=policy)
+        assert [arm["units_sold"] for arm in other.state()["arms"]] == [
+            arm["units_sold"] for arm in before["arms"]
+        ]
+    assert estimates_of(other) == pytest.approx(estimates, rel=1e-9)
 
 
 def test_unanswered_decisions_learn_the_default_sold(start: Start) -> None:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from pricemesh.core.policies import Policy, Shape, make_policy
+from pricemesh.core.thompson import city_seed, draw, propensities, uniform_of
 from pricemesh.core.ucb import choose
 from pricemesh.errors import InvalidParameter
 from pricemesh.lab.mesh import Conduct, Mesh, group_sizes, rows
@@ -59,6 +60,26 @@ def test_regret_counts_from_the_best_arm_and_rows_are_flat() -> None:
         assert row.best_arm == expected.argmax()
         assert row.regret == pytest.approx(expected.max() - expected[row.arm])
     assert min(row.regret for row in flat) >= 0
+    assert {row.propensity for row in flat} == {1.0}
+
+
+@pytest.mark.parametrize("groups", [None, (2, 1, 1)])
+def test_each_city_of_the_mesh_draws_by_its_seed_its_name_and_the_round(
+    groups: tuple[int, ...] | None,
+) -> None:
+    world, seeds = Linear(cities=4, arms=3, shared=4, local=2), [5, 6]
+    policy = make_policy("netpool", exploration="thompson", thompson_scale=0.4)
+    arms = set()
+    for step in Mesh(world, policy, seeds, Conduct(groups=groups)).play(20):
+        for row in rows(step, seeds):
+            place = seeds.index(row.seed), row.city
+            estimate, radius = step.score.estimate[place], step.score.radius[place]
+            p = propensities(estimate + 0.5 * radius, 0.4 * radius)
+            uniform = uniform_of(city_seed(f"city{row.city}", row.seed), f"round{step.round}")
+            assert row.arm == draw(p, uniform)
+            assert row.propensity == pytest.approx(p[row.arm], rel=1e-12)
+        arms.add(tuple(step.arm.ravel().tolist()))
+    assert len(arms) > 10
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ class Decider:
         """The arms, which rules ruled out others for each, and the probability with which each was chosen."""
         guardrails, pinned_arm = self._guardrails, self._controls.pinned_arm
         single = len(names) == 1
-        randomness = self._randomness(score, ids)
+        randomness = self._randomness(ids)
         rules = [guardrails.fixed.rules] * len(names)
         if pinned_arm is None and not (
             self.limits_steps and [subject for _, subject in names if subject is not None]
@@ -183,7 +183,7 @@ class Decider:
                 allowed, rules[i] = guardrails.limits(last_price, pinned_arm)
                 at = ... if single else i
                 one = Score(score.estimate[at], score.radius[at])
-                luck = randomness and Randomness(randomness.deviation[at], randomness.uniform[at])
+                luck = randomness and Randomness(randomness.sampling, randomness.uniform[at])
                 choice = decide(one, luck, allowed)
                 arm, propensity = int(choice.arm), float(choice.propensity)
                 if decision_id is not None:
@@ -194,10 +194,10 @@ class Decider:
             propensities.append(propensity)
         return arms, rules, propensities
 
-    def _randomness(self, score: Score, ids: Sequence[str]) -> Randomness | None:
+    def _randomness(self, ids: Sequence[str]) -> Randomness | None:
         """A draw depends on the city's seed and the decision's id alone, so that it can be repeated."""
-        deviation = self._learner.deviation(score)
-        if deviation is None:
+        sampling = self._learner.sampling
+        if sampling is None:
             return None
-        uniform = np.array([uniform_of(self._seed, id_) for id_ in ids])
-        return Randomness(deviation, uniform if deviation.ndim > 1 else uniform[0])
+        numbers = [uniform_of(self._seed, id_) for id_ in ids]
+        return Randomness(sampling, np.array(numbers[0] if len(numbers) == 1 else numbers))

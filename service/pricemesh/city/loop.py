@@ -21,7 +21,9 @@ from pricemesh.city.waiting_line import Waiting, WaitingLine, rows_of
 from pricemesh.errors import InDoubt, StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
-from pricemesh.store.database import WHAT_TO_DO_IN_DOUBT, CommitResult, Database, Recall
+from pricemesh.store.database import CommitResult, Database, Recall
+from pricemesh.store.faults import WHAT_TO_DO_IN_DOUBT
+from pricemesh.store.present_state import PresentState
 
 __all__ = ["CityLoop", "FutureTicket", "Ticket"]
 
@@ -57,6 +59,7 @@ class CityLoop:
         health: DatabaseHealth,
         gate: Gate,
         max_wait_seconds: float,
+        recover: Callable[[PresentState], None],
     ) -> None:
         self._database = database
         self._health = health
@@ -64,6 +67,7 @@ class CityLoop:
         self._learner = learner
         self._monotonic = runtime.monotonic
         self._observe_commit = observe_commit
+        self._recover = recover
         self._worker = runtime.worker("writer")
         self._quotes = WaitingLine()
         self._commands = WaitingLine()
@@ -311,13 +315,15 @@ class CityLoop:
         return outcome
 
     def _learn(self, group: Group, outcome: CommitResult | StorageUnavailable) -> None:
-        """What is durable now, in the order of its versions."""
+        """What is durable now, lessons in the order of their versions."""
         if self._decider.limits_steps and _any_failed(outcome):
             self._decider.forget(group.quotes)
         if isinstance(outcome, Exception):
             return
         try:
             self._learner.follow(outcome)
+            if outcome.recovered is not None:
+                self._recover(outcome.recovered)
             if self._learner.snapshot_due:
                 self.save_snapshot()
         except Exception:  # what is durable is durable: the loop must go on

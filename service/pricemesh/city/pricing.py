@@ -36,6 +36,7 @@ from pricemesh.store.commands import (
     UpdateMesh,
 )
 from pricemesh.store.database import Database, TimeLimits
+from pricemesh.store.present_state import MeshRecord, PresentState
 from pricemesh.store.reads import DecisionPage
 from pricemesh.store.startup import StoredState, refuse_damaged_values
 
@@ -83,6 +84,7 @@ class Pricing:
         self._loop: CityLoop | None = None
         self._short_reads = ReadLane(runtime, "short reads", SHORT_READS_AT_A_TIME, limits.read_seconds)
         self._long_reads = ReadLane(runtime, "long reads", LONG_READS_AT_A_TIME, limits.read_seconds)
+        self.recover_mesh: Callable[[MeshRecord], None] = lambda _record: None  # as gossip does it
         self._opened = False
         self.draining = False
 
@@ -99,7 +101,7 @@ class Pricing:
     def open(self) -> None:
         """Own the database and bring the learner to what it keeps; raises whatever hinders a start."""
         stored = self.database.open(self.settings.schema_description)
-        self.mesh_record = stored.mesh_record
+        self.mesh_record = stored.present.mesh_record
         try:
             with refuse_damaged_values():
                 self._restore(stored)
@@ -126,9 +128,17 @@ class Pricing:
         for lessons in self.database.lessons(self.version, counted):
             self.live.learn(lessons)
         self.live.position = self.database.position
+        self._load_controls(stored.present)
+
+    def _load_controls(self, present: PresentState) -> None:
         self.controls.load(
-            {name: Control(json.loads(value), since) for name, (value, since) in stored.controls.items()}
+            {name: Control(json.loads(value), since) for name, (value, since) in present.controls.items()}
         )
+
+    def _recover(self, present: PresentState) -> None:
+        """A commit whose answer was lost may have happened: from now on what is stored is in force."""
+        self._load_controls(present)
+        self.recover_mesh(present.mesh_record)
 
     async def start(self) -> None:
         if not self._opened:
@@ -142,6 +152,7 @@ class Pricing:
             self.health,
             self.gate,
             self.settings.limits.max_wait_seconds,
+            self._recover,
         )
 
     async def stop(self) -> None:

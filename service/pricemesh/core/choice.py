@@ -14,11 +14,23 @@ from pricemesh.core.thompson import draw, propensities
 from pricemesh.core.ucb import Score, choose
 
 
-class Randomness(NamedTuple):
-    """What makes a choice random: the deviation of every arm's estimate, and a number in [0, 1)."""
+class Sampling(NamedTuple):
+    """Thompson sampling from normal rewards of mean estimate + optimism radius, deviation scale radius."""
 
-    deviation: Array  # (..., K)
-    uniform: Array  # (...)
+    optimism: float
+    scale: float
+
+    def propensities(self, score: Score, allowed: NDArray[np.bool_] | None = None) -> Array:
+        """The probability of each arm, (..., K)."""
+        mean = score.estimate + self.optimism * score.radius
+        return propensities(mean, self.scale * score.radius, allowed)
+
+
+class Randomness(NamedTuple):
+    """How an arm is drawn, and a number in [0, 1) for each choice, (...)."""
+
+    sampling: Sampling
+    uniform: Array
 
 
 class Choice(NamedTuple):
@@ -31,6 +43,14 @@ def decide(score: Score, randomness: Randomness | None, allowed: NDArray[np.bool
     if randomness is None:
         arm = choose(score, allowed)
         return Choice(arm, np.ones(np.shape(arm)))
-    p = propensities(score.estimate, randomness.deviation, allowed)
+    p = randomness.sampling.propensities(score, allowed)
     arm = draw(p, randomness.uniform)
     return Choice(arm, np.take_along_axis(p, arm[..., None], axis=-1)[..., 0])
+
+
+def probabilities(score: Score, sampling: Sampling | None, allowed: NDArray[np.bool_] | None = None) -> Array:
+    """With which each arm would be chosen, (..., K)."""
+    if sampling is not None:
+        return sampling.propensities(score, allowed)
+    certain: Array = np.eye(score.estimate.shape[-1])[choose(score, allowed)]
+    return certain

@@ -36,12 +36,20 @@ class Ladder:
     @property
     def positions(self) -> Array:
         """u (..., K): prices scaled to [-1, 1] over the range."""
-        return 2.0 * (self.prices - self.low) / (self.high - self.low) - 1.0
+        return self.positions_of(self.prices)
+
+    def positions_of(self, prices: Array) -> Array:
+        """Also of prices that are no arms."""
+        return 2.0 * (prices - self.low) / (self.high - self.low) - 1.0
 
     def margins(self, x: Array) -> Array:
         """What a decision earns if all units are sold, (..., K), for contexts x (..., d)."""
+        return self.margins_at(x, self.prices)
+
+    def margins_at(self, x: Array, prices: Array) -> Array:
+        """As `margins`, also at prices that are no arms."""
         cost = self.cost if self.cost_feature is None else x[..., self.cost_feature, None]
-        return self.max_units * (self.prices - cost)
+        return self.max_units * (prices - cost)
 
     def largest_margin(self, max_cost: float) -> float:
         """The largest reward in size."""

@@ -12,6 +12,7 @@ from pricemesh.dashboard.feed import Feed
 from pricemesh.dashboard.truth import TruthReports
 from pricemesh.http import schemas
 from pricemesh.http.answers import example_request
+from pricemesh.http.belief_schemas import Beliefs
 from pricemesh.http.routes.bodies import json_response, problems, read, takes
 
 EVENTS = """Server-sent events. First `history`: the last five minutes, second by second (`seconds`: `at`,
@@ -46,7 +47,7 @@ def live_routes(pricing: Pricing, feed: Feed, truth_reports: TruthReports) -> AP
     @router.post(
         "/beliefs",
         summary="What would be chosen for a context, and why; nothing is decided",
-        response_model=schemas.Beliefs,
+        response_model=Beliefs,
         **takes(schemas.BeliefRequest, _context_example(pricing), {}),
     )
     async def beliefs(request: Request) -> Response:

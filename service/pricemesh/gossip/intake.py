@@ -3,11 +3,12 @@ puts the city to blame into quarantine (`quarantine.py`)."""
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from pricemesh.city.pricing import Pricing
+from pricemesh.city.reading import drop
 from pricemesh.core.summary import Summary
 from pricemesh.errors import BadSummary
 from pricemesh.gossip.discovery import Discovery
@@ -17,7 +18,7 @@ from pricemesh.gossip.node import CheckedLetters, Node, read_letter
 from pricemesh.gossip.peers import Counts
 from pricemesh.gossip.publisher import Publisher
 from pricemesh.gossip.quarantine import Quarantine
-from pricemesh.store.commands import SaveLetters
+from pricemesh.store.commands import Probe, SaveLetters
 
 log = logging.getLogger("pricemesh.gossip")
 
@@ -35,11 +36,16 @@ class Intake:
         self.quarantine = Quarantine(node, self._clock)
         self.received_at: dict[str, float] = {}  # by origin
         self._taking = asyncio.Lock()
+        self._tasks: set[asyncio.Future[set[str]]] = set()  # referred to, so that none is collected
 
-    def restore(self) -> Letter | None:
-        """Take the letters in the database that are still valid; returns this city's own."""
+    def restore(self, stored: Iterable[tuple[bytes, float]]) -> Letter | None:
+        """Take the letters in the database that are still valid; returns this city's own, if it is not the
+        one that is published."""
         own = None
-        for wire, received_at in self._pricing.mesh_record.letters:
+        present = {letter.wire for letter in self._node.letters.values()}
+        for wire, received_at in stored:
+            if wire in present:
+                continue
             try:
                 letter = read_letter(wire)
                 if letter.origin == self._node.origin:
@@ -55,7 +61,15 @@ class Intake:
         return own
 
     async def receive(self, message: Message) -> set[str]:
-        """Take everything that a message brings; returns the origins whose letters were refused."""
+        """Take everything that a message brings; returns the origins whose letters were refused. A caller
+        that gives up does not end it: what is committed must come to count, and in its order."""
+        task = asyncio.ensure_future(self._receive(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(drop)
+        return await asyncio.shield(task)
+
+    async def _receive(self, message: Message) -> set[str]:
         await self._discovery.learn(message.addresses)
         if not message.letters:
             self.quarantine.record_clean_exchange(message.sender)
@@ -66,8 +80,11 @@ class Intake:
         return {refusal.origin for refusal in checked.refusals}
 
     async def take(self, wires: Sequence[bytes], sender: str) -> CheckedLetters:
-        """One message at a time, so that no older letter is committed after a newer one."""
+        """One message at a time, so that no older letter is committed after a newer one. After a commit that
+        failed, the database may have newer letters than the node, until another one succeeds."""
         async with self._taking:
+            if self._pricing.health.is_lost:
+                await self._pricing.commit(Probe())
             checked: CheckedLetters = await self._pricing.runtime.in_thread(self._node.check_letters, wires)
             self._counts["letters", "refused"] += len(checked.refusals)
             is_clean = self.quarantine.record(checked.refusals, sender)

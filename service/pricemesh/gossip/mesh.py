@@ -20,6 +20,7 @@ from pricemesh.gossip.peers import AddressBook, Counts
 from pricemesh.gossip.publisher import Publisher
 from pricemesh.gossip.server import GossipServer
 from pricemesh.gossip.signing import Keyring
+from pricemesh.store.present_state import MeshRecord
 
 log = logging.getLogger("pricemesh.gossip")
 
@@ -99,10 +100,21 @@ class Gossip:
         self.book.add(self.settings.peers, is_configured=True)
         self.discovery.restore(record.peers)
         if self.publisher.shares:
-            own = self.intake.restore()
+            own = self.intake.restore(record.letters)
             self.absorber.restore()
             self.publisher.resume(own)
+        self.pricing.recover_mesh = self.recover
         self._is_opened = True
+
+    def recover(self, record: MeshRecord) -> None:
+        """A commit whose answer was lost may have happened: go on from what the database has. The next tick
+        lets it count. Epoch, memory and addresses are in memory before they are committed."""
+        for origin in self.node.recover(record.dropped, record.trusted):
+            self.intake.quarantine.lift(origin)
+        if self.publisher.shares:
+            own = self.intake.restore(record.letters)
+            self.node.take([] if own is None else [own])
+        self.operators.greet_peers()
 
     def _check_own_key(self) -> None:
         named = self.settings.city_keys.get(self.city)

@@ -99,6 +99,18 @@ class Node:
         self.dropped_origins, self.trusted_keys = set(dropped_origins), dict(trusted_keys)
         self._changed()
 
+    def recover(self, dropped_origins: Iterable[str], trusted_keys: dict[str, bytes]) -> set[str]:
+        """As `drop`, `readmit` and `trust` would have done, had their commit been answered. Returns the
+        origins that were dropped or trusted."""
+        dropped = set(dropped_origins) - self.dropped_origins
+        trusted = {origin for origin, key in trusted_keys.items() if self.trusted_keys.get(origin) != key}
+        for origin in dropped | trusted:
+            letter = self.letters.get(origin)
+            if letter is not None and (origin in dropped or letter.key != trusted_keys[origin]):
+                self._forget(origin)
+        self.restore(dropped_origins, trusted_keys)
+        return dropped | trusted
+
     def take(self, letters: Iterable[Letter]) -> None:
         """Keep these letters in place of older ones."""
         admitted = [letter for letter in letters if letter.origin not in self.dropped_origins]

@@ -75,5 +75,9 @@ class Operators:
     async def join(self) -> None:
         """Take part again after a leave."""
         await self._pricing.lift("left")
+        self.greet_peers()
+
+    def greet_peers(self) -> None:
+        """Send a full message to each peer next: it says that this city is back."""
         for peer in self._book.peers.values():
-            peer.common_state = b""  # the next message is a full one: it says that this city is back
+            peer.common_state = b""

@@ -1,6 +1,7 @@
 """Makes response bodies from stored rows and results of feedback."""
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ class DecisionBodies(msgspec.Struct, gc=False):
     decisions: list[DecisionBody]
 
 
+RESOLUTION = 1e-12  # of a chance: closer to 0 and 1 rounding determines its logit
 _LEARNED = FeedbackStatus.LEARNED  # a name of its own: Python 3.11 finds a member of an enumeration slowly
 
 
@@ -98,17 +100,23 @@ class Answers:
             ],
             "learner_version": row.occasion.learner_version,
             "feedback": stored.feedback._asdict() if stored.feedback else None,
+            "scale": "money" if row.chance is None else "logit",
             "contributions": self._contributions(row, short, vectors),
         }
 
     def _contributions(self, row: Decision, short: DecisionBody, vectors: Vectors) -> list[dict[str, Any]]:
-        """Each peer's part of the chosen arm's estimate and radius; what is left is the city's own."""
+        """Each peer's part of the chosen arm's estimate and radius, or of their logits; what is left is the
+        city's own."""
         peers = row.occasion.told_by.split(",") if row.occasion.told_by else []
         estimates, radii = vectors.peer_estimates.tolist(), vectors.peer_radii.tolist()
+        estimate: float = short.estimate
+        radius: float | None = short.radius
+        if row.chance is not None:
+            estimate, radius = _logits(row.chance, short.estimate, short.radius)
         own = {
             "origin": self._city,
-            "estimate": short.estimate - sum(estimates),
-            "radius": short.radius - sum(radii),
+            "estimate": estimate - sum(estimates),
+            "radius": None if radius is None else radius - sum(radii),
         }
         return [
             own,
@@ -117,6 +125,22 @@ class Answers:
                 for origin, estimate, radius in zip(peers, estimates, radii, strict=True)
             ),
         ]
+
+
+def _logits(chance: float, estimate: float, radius: float) -> tuple[float, float | None]:
+    """The logit of a chance, and its radius. The estimate is the margin times the chance; the radius is the
+    margin times the step to the upper bound, by which the arm was chosen. None where rounding hides it."""
+    bound = chance * (1.0 + radius / estimate) if estimate else chance
+    logit = _logit(chance)
+    if not estimate or not all(RESOLUTION < each < 1.0 - RESOLUTION for each in (chance, bound)):
+        return logit, None
+    return logit, abs(_logit(bound) - logit)
+
+
+def _logit(chance: float) -> float:
+    """Of a chance at least RESOLUTION away from 0 and 1."""
+    inside = min(max(chance, RESOLUTION), 1.0 - RESOLUTION)
+    return math.log(inside / (1.0 - inside))
 
 
 def example_request(settings: Settings) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The models of every HTTP body, in and out: the contract that OpenAPI documents.
+"""The models of HTTP bodies, in and out: the contract that OpenAPI documents. Beliefs: `belief_schemas.py`.
 
 Incoming numbers are finite, and unknown fields are refused. Field names are public: they never change.
 """
@@ -165,9 +165,15 @@ class ArmScore(BaseModel):
 class Contribution(BaseModel):
     origin: str
     estimate: float = Field(
-        description="Its part of the chosen arm's estimate. The parts add up to the estimate."
+        description="Its part of the chosen arm's estimate. On the scale `money` the parts add up to the "
+        "estimate; on the scale `logit` to log(chance / (1 - chance))."
     )
-    radius: float = Field(description="Its part of the chosen arm's radius. The parts add up to the radius.")
+    radius: float | None = Field(
+        description="Its part of the chosen arm's radius. On the scale `money` the parts add up to the "
+        "radius; on the scale `logit` to that of the logit, whose upper bound is the logit of "
+        "chance * (1 + radius / estimate). The city's own part is null where rounding hides it: if the "
+        "estimate is 0, or the chance or its bound are 0 or 1."
+    )
 
 
 class FeedbackRecord(BaseModel):
@@ -192,6 +198,10 @@ class DecisionRecord(Decision):
     arms: list[ArmScore]
     learner_version: int
     feedback: FeedbackRecord | None
+    scale: Literal["money", "logit"] = Field(
+        description="Of `contributions`: `logit` where the policy predicts the chance of a sale (demand), "
+        "because the cities' parts add up there; else `money`, as the estimate."
+    )
     contributions: list[Contribution]
 
 
@@ -200,28 +210,6 @@ class DecisionPage(BaseModel):
     next_before: int | None = Field(
         description="Pass it as `before` for the next page, also after a short one; null on the last."
     )
-
-
-class Interval(BaseModel):
-    estimate: float
-    radius: float
-
-
-class ArmBelief(ArmScore):
-    own: Interval = Field(description="From this city's own data alone.")
-    ruled_out_by: Literal["floor", "ceiling", "max_step", "pin"] | None
-
-
-class Beliefs(BaseModel):
-    """What a city would choose for a context, and why. Nothing is decided or stored."""
-
-    policy: str
-    version: int
-    chosen: int = Field(description="The allowed arm with the highest estimate + radius.")
-    chosen_alone: int = Field(description="The arm it would choose from its own data alone.")
-    separable: bool = Field(description="False if the own parameters contain those of peers (netsgducb).")
-    told_by: list[str] = Field(description="The peers whose letters count.")
-    arms: list[ArmBelief]
 
 
 class ArmState(BaseModel):

@@ -144,7 +144,7 @@ class Mesh:
             if index % self.conduct.gossip_every == 0:
                 self.gossip()
             score = self.score(now.context)
-            arm, propensity = decide(score, self._randomness(score, index + 1))
+            arm, propensity = decide(score, self._randomness(index + 1))
             reward = instance.reward(now, arm)
             best = now.expected.argmax(axis=-1)
             regret = at_arm(now.expected, best) - at_arm(now.expected, arm)
@@ -168,18 +168,16 @@ class Mesh:
             radius[:, block.cities] = score.radius.reshape(len(self.seeds), -1, self.world.arms)
         return Score(estimate, radius)
 
-    def _randomness(self, score: Score, round_: int) -> Randomness | None:
-        """What randomises the choices of a round: a service whose city is named `city0`, whose seed is this
-        one and whose decision is named `round1` makes the same draw."""
-        deviation = np.empty_like(score.radius)
-        for block in self.blocks:
-            of_block = block.learner.deviation(Score(*(self._of(block, values) for values in score)))
-            if of_block is None:
-                return None
-            deviation[:, block.cities] = of_block.reshape(len(self.seeds), -1, self.world.arms)
+    def _randomness(self, round_: int) -> Randomness | None:
+        """What a round's choices are drawn by: the same as in a service whose city is named `city0`, whose
+        seed is this one and whose decision is named `round1`."""
+        sampling = self.blocks[0].learner.sampling
+        if sampling is None:
+            return None
         id_ = f"round{round_}"
-        draws = [[uniform_of(seed, id_) for seed in of_cities] for of_cities in self._city_seeds]
-        return Randomness(deviation, np.array(draws))
+        return Randomness(
+            sampling, np.array([[uniform_of(seed, id_) for seed in seeds] for seeds in self._city_seeds])
+        )
 
     @property
     def learns_sales(self) -> bool:

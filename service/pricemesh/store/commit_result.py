@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from pricemesh.core.decision import Decision
 from pricemesh.errors import StorageUnavailable
 from pricemesh.store.commands import Lesson, Position, Unanswered
+from pricemesh.store.present_state import PresentState
 
 
 class Missed(NamedTuple):
@@ -25,6 +26,7 @@ class CommitResult(NamedTuple):
     released: Sequence[Unanswered] = ()  # decisions that waited for feedback and will not be learned
     position: Position = Position()  # of the rows, after this commit
     version: int = 0  # of the learner, once it has learned the lessons
+    recovered: PresentState | None = None  # before this commit, where the answer of an earlier one was lost
 
     def after(self, missed: Sequence[Missed]) -> "CommitResult":
         """The same with what was missed before it."""
@@ -35,10 +37,3 @@ class CommitResult(NamedTuple):
             decisions=[*(row for each in missed for row in each.decisions), *self.decisions],
             released=[*(row for each in missed for row in each.released), *self.released],
         )
-
-
-class Recall(NamedTuple):
-    """What decisions with a subject depend on."""
-
-    decisions: dict[str, Decision]  # by id, those that exist
-    latest_prices: dict[str, float]  # by subject

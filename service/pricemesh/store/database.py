@@ -27,16 +27,17 @@ from pricemesh.store import schema
 from pricemesh.store.backend import Backend, TimeLimits
 from pricemesh.store.causes import cause_of, was_rolled_back
 from pricemesh.store.commands import Command, Lesson, Position, Probe, Unanswered
-from pricemesh.store.commit_result import CommitResult, Missed, Recall
-from pricemesh.store.faults import reason
+from pricemesh.store.commit_result import CommitResult, Missed
+from pricemesh.store.faults import NOTHING_CHANGED, WHAT_TO_DO_IN_DOUBT, reason
 from pricemesh.store.pending import Change, changes_since, last_closed, missed_since
 from pricemesh.store.postgres import Postgres
-from pricemesh.store.reads import Reader, decisions_by_id, lessons_since
+from pricemesh.store.present_state import MeshRecord, PresentState
+from pricemesh.store.reads import Reader, Recall, decisions_by_id, lessons_since
 from pricemesh.store.sqlite import Sqlite
 from pricemesh.store.startup import (
-    MeshRecord,
     StoredState,
     check_description,
+    read_present_state,
     read_state,
     refuse_damaged_values,
 )
@@ -46,11 +47,6 @@ __all__ = ["CommitResult", "Database", "MeshRecord", "Recall", "StoredState", "T
 
 NOTHING_COUNTED = Position()
 LOCK_POLL_SECONDS = 0.05
-NOTHING_CHANGED = "nothing was changed"
-WHAT_TO_DO_IN_DOUBT = (
-    "the commit may have happened nevertheless. Ask again under the same decision_id, or send the same "
-    "feedback again: what was committed is not done twice"
-)
 
 log = logging.getLogger("pricemesh")
 
@@ -75,6 +71,8 @@ class Database:
         self._confirmed_version = 0  # what was returned up to here may have been learned
         self._in_doubt = False  # a commit failed, and may have happened nevertheless
         self._missed: list[Missed] = []  # what such commits did
+        self._is_memory_stale = False  # such a commit may have changed what the city has in memory
+        self._recovered: PresentState | None = None  # what it has to be
         self.position = self._confirmed_position = Position()  # of the committed rows
         self._is_started = False
         self._is_silent = False  # the server answered nothing at all; only a probe asks it again
@@ -211,7 +209,7 @@ class Database:
         """Called from the writer's thread, before decisions with a subject are made. At most two statements,
         for thousands of each. Every fault is a StorageUnavailable."""
         try:
-            self._refuse_while_silent(())
+            self._begin()
             connection = self._own()
             with self._backend.reading(connection):
                 existing = decisions_by_id(self._backend, connection, decision_ids) if decision_ids else {}
@@ -243,13 +241,13 @@ class Database:
     def write(self, commands: Sequence[Command]) -> CommitResult:
         """Carry out all commands in one transaction. After a StorageUnavailable nothing may be acknowledged.
         After an InDoubt the transaction may have happened: then the next commit recovers what it did."""
-        self._backend.committing = False
         try:
-            self._refuse_while_silent(commands)
+            self._begin(commands)
             connection = self._own()
             if self._in_doubt:
                 self._check_files()
                 self._recover(connection)
+                self._recover_state(connection)
             self._in_doubt = True
             self._runtime.disk.before_commit()
             with self._backend.transaction(connection, commands):
@@ -266,14 +264,17 @@ class Database:
         self._version, self.position = outcome.version, outcome.position
         self._in_doubt = self._is_silent = False
         missed, self._missed = self._missed, []
-        return outcome.after(missed)
+        recovered, self._recovered = self._recovered, None
+        return outcome.after(missed)._replace(recovered=recovered)
 
     @property
     def is_silent(self) -> bool:
         return self._is_silent
 
-    def _refuse_while_silent(self, commands: Sequence[Command]) -> None:
+    def _begin(self, commands: Sequence[Command] = ()) -> None:
         """While the server answers nothing, callers are refused at once; only a probe waits for it."""
+        self._is_memory_stale |= self._in_doubt and self._backend.committing
+        self._backend.committing = False
         if self._is_silent and not any(isinstance(command, Probe) for command in commands):
             raise StorageUnavailable(
                 f"the database does not answer: {NOTHING_CHANGED}; try again in a moment",
@@ -301,6 +302,7 @@ class Database:
         faults: list[StorageUnavailable] = []
         released: list[Unanswered] = []
         total = CommitResult([], [], [], faults, released)
+        recovered: PresentState | None = None
         for command in commands:
             try:
                 outcome = self.write([command])
@@ -316,7 +318,10 @@ class Database:
                 total.lessons.extend(outcome.lessons)
                 total.decisions.extend(outcome.decisions)
                 released.extend(outcome.released)
-        return total._replace(position=self.position)
+                recovered = outcome.recovered or recovered
+        if recovered is not None:  # between two of these commands: it is to be read again after the last
+            self._in_doubt = self._is_memory_stale = True
+        return total._replace(position=self.position, recovered=recovered)
 
     def _recover(self, connection: Connection) -> None:
         """Read what a commit did that failed and happened nevertheless. It waits here until a commit succeeds
@@ -327,6 +332,13 @@ class Database:
         if missed.lessons:
             self._version = missed.lessons[-1].version
         self._missed.append(missed)
+
+    def _recover_state(self, connection: Connection) -> None:
+        """Read what else such a commit may have changed that the city has in memory. It waits here, too."""
+        if self._is_memory_stale:
+            with connection.begin():
+                self._recovered = read_present_state(connection, self._runtime)
+            self._is_memory_stale = False
 
 
 def _backend(url: str, limits: TimeLimits) -> Backend:

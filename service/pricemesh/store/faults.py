@@ -7,6 +7,12 @@ from sqlalchemy import Connection, CursorResult
 from sqlalchemy.engine.interfaces import DBAPIModule
 from sqlalchemy.exc import DBAPIError
 
+NOTHING_CHANGED = "nothing was changed"
+WHAT_TO_DO_IN_DOUBT = (
+    "the commit may have happened nevertheless. Ask again under the same decision_id, or send the same "
+    "feedback again: what was committed is not done twice"
+)
+
 
 def reason(fault: BaseException) -> str:
     """One line in the driver's words, without SQL or values."""

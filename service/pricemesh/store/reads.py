@@ -39,6 +39,13 @@ class DecisionPage(NamedTuple):
     next_before: int | None  # where the next page begins; None on the last
 
 
+class Recall(NamedTuple):
+    """What decisions with a subject depend on."""
+
+    decisions: dict[str, Decision]  # by id, those that exist
+    latest_prices: dict[str, float]  # by subject
+
+
 class Reader:
     """Reads beside the writer. Every fault is a StorageUnavailable."""
 

@@ -12,6 +12,7 @@ from pricemesh.runtime import Runtime
 from pricemesh.store.commands import Position
 from pricemesh.store.faults import reason
 from pricemesh.store.pending import newest_position
+from pricemesh.store.present_state import MeshRecord, PresentState
 from pricemesh.store.tables import (
     city,
     controls,
@@ -26,26 +27,13 @@ from pricemesh.store.tables import (
 )
 
 
-class MeshRecord(NamedTuple):
-    """The mesh as this city knows it, and the city's own place in it."""
-
-    epoch: int
-    seed: bytes
-    memory: dict[str, Any]
-    letters: list[tuple[bytes, float]]  # wire form, when it was received
-    peers: list[str]
-    trusted: dict[str, bytes]
-    dropped: list[str]
-
-
 class StoredState(NamedTuple):
     """All that a start reads, except lessons."""
 
     version: int  # of the snapshot; 0 without one
     payload: bytes | None
     tallies: dict[str, Any]
-    controls: dict[str, tuple[str, float]]
-    mesh_record: MeshRecord
+    present: PresentState
     newest_row_at: float | None  # Unix seconds; None without decisions
     position: Position  # of all rows
 
@@ -90,10 +78,16 @@ def read_state(connection: Connection, runtime: Runtime) -> StoredState:
         version=snapshot.version if snapshot else 0,
         payload=snapshot.payload if snapshot else None,
         tallies=json.loads(snapshot.tallies) if snapshot else {},
-        controls={row.name: (row.value, row.since) for row in connection.execute(select(controls))},
-        mesh_record=_mesh_record(connection, runtime),
+        present=read_present_state(connection, runtime),
         newest_row_at=_newest_row_at(connection),
         position=position,
+    )
+
+
+def read_present_state(connection: Connection, runtime: Runtime) -> PresentState:
+    return PresentState(
+        controls={row.name: (row.value, row.since) for row in connection.execute(select(controls))},
+        mesh_record=_mesh_record(connection, runtime),
     )
 
 

@@ -72,6 +72,11 @@ class Basis:
         return variance
 
     @cached_property
+    def arm_coordinates(self) -> Array:
+        """r (K, K)."""
+        return np.asarray(np.linalg.cholesky(arm_kernel(self.arms)), dtype=np.float64)
+
+    @cached_property
     def maps(self) -> Array:
         """A (..., K, p, 1 + d): z_k = A_k [1, x]."""
         c, s, positions = self.shared, self.local, self.ladder.positions
@@ -83,7 +88,7 @@ class Basis:
         maps[..., 1, 0] = positions
         maps[..., self.main.start + np.arange(c), shared] = 1.0
         maps[..., self.interaction.start + np.arange(c), shared] = u
-        maps[..., self.arm_effects, 0] = np.linalg.cholesky(arm_kernel(self.arms))
+        maps[..., self.arm_effects, 0] = self.arm_coordinates
         maps[..., first, local] = 1.0
         maps[..., first + s, local] = u
         return maps
@@ -98,3 +103,15 @@ class Basis:
             chosen = np.broadcast_to(maps, (*arms.shape, *maps.shape[-3:]))[(*at, arms)]
         rows: Array = np.matvec(chosen[..., 1:], x)
         return rows + chosen[..., 0]
+
+    def rows_at(self, x: Array, prices: Array) -> Array:
+        """z (m, p) of one context x (d,) of one city at any prices (m,). Between two arms the arm effect is
+        interpolated linearly; beyond the outer arms it stays as theirs. At an arm's price z is that arm's."""
+        u, c = self.ladder.positions_of(prices)[:, None], self.shared
+        place = np.interp(prices, self.ladder.prices, np.arange(self.arms))
+        below = place.astype(np.int64)
+        above, part = np.minimum(below + 1, self.arms - 1), (place - below)[:, None]
+        effects = (1.0 - part) * self.arm_coordinates[below] + part * self.arm_coordinates[above]
+        one = np.ones_like(u)
+        shared, local = x[None, :c], x[None, c:]
+        return np.hstack([one, u, one * shared, u * shared, effects, one * local, u * local])

@@ -24,10 +24,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from pricemesh.core.arrays import Array, Ints, not_negative, one_of, positive
+from pricemesh.core.arrays import Array, Ints, checked_context, not_negative, one_of, positive
 from pricemesh.core.attribution import Attribution
 from pricemesh.core.demand.basis import MAX_ARM_SQUARE, Basis
 from pricemesh.core.demand.curve import Curves, with_one
+from pricemesh.core.demand.prediction import Prediction, predict
 from pricemesh.core.demand.prior import fitted_variances
 from pricemesh.core.demand.sales import MAX_RESIDUAL, MAX_WEIGHT, linearise, sigmoid
 from pricemesh.core.policies.learner import (
@@ -42,7 +43,14 @@ from pricemesh.core.policies.learner import (
     refuse_infinite,
 )
 from pricemesh.core.pooling import Evidence, Pool, pool
-from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, outer, terms
+from pricemesh.core.ridge import (
+    Index,
+    Ridge,
+    RidgeStatistics,
+    inverse_of_positive_definite,
+    outer,
+    terms,
+)
 from pricemesh.core.summary import Field, Layout, Parts
 from pricemesh.core.ucb import Score
 from pricemesh.errors import InvalidFeedback, InvalidParameter
@@ -101,7 +109,7 @@ class DemandLearner(Learner):
         self._ladder = shape.ladder
         self.basis = Basis(shape.ladder, shape.arms, shape.shared, shape.local)
         super().__init__(shape)
-        self.deviation_per_radius = policy.deviation_per_radius
+        self.sampling = policy.sampling
         self._place: Index = (*self._rows, 0)
         self.weights = np.ones((*shape.batch[:-1], 1, 1))
         size = self.basis.size
@@ -147,6 +155,16 @@ class DemandLearner(Learner):
         logits = self.curves.logits
         chosen = logits[arms] if logits.ndim == 2 else np.take_along_axis(logits, arms[..., None, None], -2)
         return sigmoid(np.vecdot(chosen if logits.ndim == 2 else chosen[..., 0, :], with_one(x)))
+
+    def curve_at(self, x: Any, prices: Array) -> tuple[Prediction, Prediction]:
+        context = checked_context(x, self._context_shape)
+        rows, margins = self.basis.rows_at(context, prices), self._ladder.margins_at(context, prices)
+        alone = self._alone()
+        covariance = inverse_of_positive_definite(alone.gram[0] + self.waiting)
+        return (
+            predict(rows, self.pooled.theta[0], self.curves.covariance, alpha=self._alpha, margins=margins),
+            predict(rows, alone.theta[0], covariance, alpha=self._alpha, margins=margins),
+        )
 
     # Sales
 

@@ -42,7 +42,7 @@ class DisjointLearner(Learner):
     def __init__(self, policy: Disjoint, shape: Shape) -> None:
         super().__init__(shape)
         self.policy = policy
-        self.deviation_per_radius = policy.deviation_per_radius
+        self.sampling = policy.sampling
         self.own = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.ridge)
         self.pending = Pending.none_of(self.own) if policy.pending == "on" else None
 

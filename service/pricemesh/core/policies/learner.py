@@ -16,10 +16,13 @@ from pricemesh.core.arrays import (
     checked_arm,
     checked_context,
     checked_reward,
+    not_negative,
     one_of,
     positive,
 )
 from pricemesh.core.attribution import Attribution, by_arm
+from pricemesh.core.choice import Sampling
+from pricemesh.core.demand.prediction import Prediction
 from pricemesh.core.ladder import Ladder
 from pricemesh.core.ridge import Index
 from pricemesh.core.summary import Field, Layout, Parts, Summary
@@ -80,8 +83,7 @@ class Learner:
         self._rows: Index = tuple(np.indices(shape.batch, sparse=True)) if shape.batch else ()
         # Which of a group's summaries are this learner's own: the first, or in a batch all of them.
         self._receivers = slice(0, 1) if shape.is_one_city else slice(None)
-        # From radius to the deviation of a randomised choice; None: the highest upper bound is chosen.
-        self.deviation_per_radius: float | None = None
+        self.sampling: Sampling | None = None  # None: the highest upper bound is chosen
 
     def score(self, x: Any) -> Score:
         """Every arm's estimate and radius (..., K) for the context x (..., d). A learner of one city also
@@ -93,14 +95,13 @@ class Learner:
         be separated, and only the radius is without the peers."""
         return self._score_alone(checked_context(x, self._context_shape))
 
-    def deviation(self, score: Score) -> Array | None:
-        """The standard deviation of every arm's estimate, (..., K), from which arms are drawn; None if the
-        highest upper bound is chosen."""
-        return None if self.deviation_per_radius is None else self.deviation_per_radius * score.radius
-
     def chances(self, x: Array, arms: Ints) -> Array | None:
         """The chance of a sale that the estimates of these arms assume, (m,) for m contexts (m, d) of one
         city, (...) for a batch; None if the policy does not model it."""
+
+    def curve_at(self, x: Any, prices: Array) -> tuple[Prediction, Prediction] | None:
+        """What one city predicts of a sale at any prices (m,) for one context (d,): pooled, and by own data
+        alone. None if the policy does not model it."""
 
     def learn(self, x: Any, arm: Any, reward: Any, chance: Any = None, *, pending: bool = False) -> None:
         """Learn the reward of `arm` for the context x, in every city of the batch. `chance` is what `chances`
@@ -295,17 +296,20 @@ class RidgeParameters:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplorationParameters:
-    """How an arm is chosen: `ucb` takes the highest upper bound; `thompson` draws each arm with the
-    probability that it is the best, if an estimate's standard deviation is `thompson_scale` of its radius."""
+    """How an arm is chosen: `ucb` takes the highest upper bound; `thompson` draws an arm, see
+    `choice.Sampling`."""
 
     exploration: Literal["ucb", "thompson"] = "ucb"
-    thompson_scale: float = 0.2
+    thompson_scale: float = 0.15
+    thompson_optimism: float = 0.5
 
     def __post_init__(self) -> None:
         one_of("exploration", self.exploration, ("ucb", "thompson"))
         positive("thompson_scale", self.thompson_scale)
+        not_negative("thompson_optimism", self.thompson_optimism)
 
     @property
-    def deviation_per_radius(self) -> float | None:
-        """None: arms are not drawn."""
-        return None if self.exploration == "ucb" else self.thompson_scale
+    def sampling(self) -> Sampling | None:
+        if self.exploration == "ucb":
+            return None
+        return Sampling(self.thompson_optimism, self.thompson_scale)

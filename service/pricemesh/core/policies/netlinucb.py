@@ -72,7 +72,7 @@ class NetLinUcbLearner(WeightedLearner):
     def __init__(self, policy: NetLinUcb, shape: Shape) -> None:
         super().__init__(policy, shape, (shape.shared, shape.shared))
         self.policy = policy
-        self.deviation_per_radius = policy.deviation_per_radius
+        self.sampling = policy.sampling
         dims = (shape.dim,) if policy.split == "marginal" else (shape.shared, shape.local)
         # One regression on all features, or one on the shared and one on the local features.
         self.own = [Ridge.fresh(shape.batch, shape.arms, dim, policy.ridge) for dim in dims]

@@ -110,7 +110,7 @@ class NetPoolLearner(Learner):
     def __init__(self, policy: NetPool, shape: Shape) -> None:
         super().__init__(shape)
         self.policy = policy
-        self.deviation_per_radius = policy.deviation_per_radius
+        self.sampling = policy.sampling
         self.own = RidgeStatistics.fresh(shape.batch, shape.arms, shape.dim, policy.letter_ridge)
         self.pooled = Ridge.fresh(shape.batch, shape.arms, shape.dim, policy.letter_ridge)
         self.pending = Pending.none_of(self.pooled) if policy.pending == "on" else None

@@ -106,9 +106,11 @@ function explain({ arms, chosen, chosen_alone: alone, told_by: peers, separable 
   const pinned = arms.some((arm) => arm.ruled_out_by === "pin");
   const sentences = pinned
     ? [`${price(best.price)} is given: an operator has pinned it.`]
+    : best.propensity < 1
+    ? [`A price is drawn at random: ${price(best.price)} is the likeliest, with a probability of ${percent(best.propensity)}.`]
     : [`${price(best.price)} would be chosen: the highest upper bound, ${number(best.estimate)} + ${number(best.radius)} = ${number(best.estimate + best.radius)}.`];
   const higher = arms.filter((arm) => arm.arm !== chosen && arm.ruled_out_by && arm.estimate + arm.radius > best.estimate + best.radius);
-  if (higher.length && !pinned) sentences.push(`${higher.map((arm) => price(arm.price)).join(", ")} would have a higher one, but ${higher.length === 1 ? "is" : "are"} ruled out: ${rule(higher[0].ruled_out_by)}.`);
+  if (higher.length && !pinned && best.propensity === 1) sentences.push(`${higher.map((arm) => price(arm.price)).join(", ")} would have a higher one, but ${higher.length === 1 ? "is" : "are"} ruled out: ${rule(higher[0].ruled_out_by)}.`);
   if (peers.length && separable) {
     const narrower = 1 - best.radius / best.own.radius;
     sentences.push(`With the letters of ${peers.length} ${peers.length === 1 ? "peer" : "peers"} its interval is ${percent(Math.abs(narrower))} ${narrower >= 0 ? "narrower" : "wider"} than alone.`);

@@ -101,10 +101,9 @@ def replay_once(answers: Answers, policy: Policy, seed: int, gossip_every: int) 
 
 
 def _choose(learner: Learner, x: Array, luck: Generator) -> int:
-    score = learner.score(x)
-    deviation = learner.deviation(score)
-    randomness = None if deviation is None else Randomness(deviation, np.array(luck.random()))
-    return int(decide(score, randomness).arm)
+    sampling = learner.sampling
+    randomness = None if sampling is None else Randomness(sampling, np.array(luck.random()))
+    return int(decide(learner.score(x), randomness).arm)
 
 
 def _learn(learner: Learner, x: Array, arm: int, bought: float) -> None:

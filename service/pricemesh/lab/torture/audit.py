@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,6 +95,7 @@ class Audit:
         self._check_acknowledged()
         self._check_learner()
         self._check_letters()
+        self._check_memory()
 
     def check_at_rest(self) -> None:
         """What must hold once nothing is under way."""
@@ -172,7 +173,11 @@ class Audit:
             raise Violated("versions are dense and never used twice", seen)
         self._version = row.version
         context = self._codec.context(decision.vectors)
-        self.replica.learn(context, decision.arm, row.reward, decision.chance, pending=waited)
+        outcome = row.reward
+        if self.replica.learns_sales:
+            assert row.sold is not None
+            outcome = row.sold / self.city.settings.reward.max_units
+        self.replica.learn(context, decision.arm, outcome, decision.chance, pending=waited)
 
     @property
     def replica(self) -> Learner:
@@ -296,10 +301,47 @@ class Audit:
                 seen = f"{self.city.name} has dropped {origin}, and has {node.letters[origin].edition} of it"
                 raise Violated("a dropped city is not heard", seen)
 
+    def _check_memory(self) -> None:
+        """What is in force is what a restart would find, unless a commit is under way or was not answered."""
+        pricing, node = self.city.app.pricing, self.city.app.gossip.node
+        if pricing.waiting_rows or pricing.health.is_lost:
+            return
+        assert self._connection is not None
+        read = self._connection.execute
+        controls = pricing.controls.as_dict()
+        letters = {
+            origin: letter
+            for origin, letter in read("SELECT origin, letter FROM letters").fetchall()
+            if origin in node.letters and origin not in self._free_origins
+        }
+        for name, stored, present in (
+            ("controls", dict(read("SELECT name, since FROM controls").fetchall()), _since(controls)),
+            (
+                "dropped",
+                _names(origin for (origin,) in read("SELECT origin FROM dropped")),
+                _names(node.dropped_origins),
+            ),
+            ("trusted", dict(read("SELECT origin, key FROM trusted").fetchall()), node.trusted_keys),
+            ("letters", letters, {origin: node.letters[origin].wire for origin in letters}),
+        ):
+            if stored != present:
+                others = sorted(each for each in stored | present if stored.get(each) != present.get(each))
+                seen = f"{self.city.name}: {name} in memory and in the database differ: {others}"
+                raise Violated("what is in force is what is stored", seen)
+
     def forget_letters(self, origin: str) -> None:
         """An operator's act is under way: its letter may go, or come back."""
         self._letter_orders.pop(origin, None)
         self._free_origins.add(origin)
+
+
+def _names(origins: Iterable[str]) -> dict[str, bool]:
+    return dict.fromkeys(origins, True)
+
+
+def _since(controls: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """When each control was put in force."""
+    return {name: control["since"] for name, control in controls.items()}
 
 
 def _difference(before: Collection[Any], stored: list[Any]) -> str:

@@ -130,6 +130,10 @@ def _recover_nothing(_original: Original, _database: Any, _connection: Any) -> N
     """The lessons of a commit whose answer was lost stay unlearned."""
 
 
+def _recover_no_state(_original: Original, _database: Any, _connection: Any) -> None:
+    """What else such a commit did counts after the next restart only."""
+
+
 def _snapshot_one_ahead(original: Original, live: Any) -> Any:
     snapshot = original(live)
     return type(snapshot)(snapshot.version + 1, snapshot.tallies, snapshot.payload)
@@ -230,6 +234,10 @@ DEFECTS: dict[str, Defect] = {
     ),
     "never-recovered": Defect(
         "a commit whose answer was lost is never learned", (Patch(Database, "_recover", _recover_nothing),)
+    ),
+    "state-not-recovered": Defect(
+        "a control whose commit was not answered counts after a restart only",
+        (Patch(Database, "_recover_state", _recover_no_state),),
     ),
     "snapshot-ahead": Defect(
         "a snapshot claims a lesson that it lacks", (Patch(LiveLearner, "snapshot", _snapshot_one_ahead),)

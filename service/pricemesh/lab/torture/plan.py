@@ -18,6 +18,10 @@ PRICES = (8.0, 9.0, 10.0, 11.0, 12.0)
 MAX_STEP = 1.0
 MAX_UNITS = 2
 STEADY_SECONDS = 3.0
+POLICIES = {
+    "value": ("netpool", "netpool", "netlinucb"),
+    "purchase": ("demand", "demand", "demand", "netpool", "netlinucb"),
+}
 
 # How often each action is drawn, relative to the others.
 ACTIONS: dict[str, float] = {
@@ -116,7 +120,7 @@ def _sections(rng: Random, reward_rng: Random) -> dict[str, Any]:
         "arms": {"prices": list(PRICES)},
         "features": {"shared": list(SHARED), "local": list(LOCAL)},
         "reward": reward,
-        "policy": {"name": rng.choice(("netpool", "netpool", "netlinucb"))},
+        "policy": {"name": rng.choice(POLICIES[reward["kind"]])},
         "feedback": feedback,
         "clock": {"steady_seconds": STEADY_SECONDS},
         "guardrails": guardrails,

@@ -1,0 +1,67 @@
+"""An operator's control whose commit was not answered: what is stored is in force, before any restart."""
+
+from pathlib import Path
+
+import pytest
+
+from pricemesh.errors import InDoubt, StorageUnavailable
+from pricemesh.store.commands import FeedbackStatus, Probe
+from tests.city.test_loop import City, run
+
+
+async def commit_again(city: City) -> None:
+    city.disk.fails_after = city.disk.fails_before = False
+    await city.pricing.commit(Probe())
+
+
+def test_a_pin_that_was_stored_is_obeyed_once_the_database_is_back_and_so_is_its_end(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        city.disk.fails_after = True
+        with pytest.raises(InDoubt):
+            await city.pricing.pin(11.0, "campaign")
+        assert city.pricing.controls.as_dict() == {}
+        await commit_again(city)
+        assert (await city.quote((None, None)))[0].price == 11.0
+        city.disk.fails_after = True
+        with pytest.raises(InDoubt):
+            await city.pricing.lift("pin")
+        await commit_again(city)
+        assert city.pricing.controls.as_dict() == {}
+
+    run(tmp_path, story)
+
+
+def test_a_freeze_that_was_stored_is_obeyed_once_the_database_is_back(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        await city.quote(("d", None))
+        city.disk.fails_after = True
+        with pytest.raises(InDoubt):
+            await city.pricing.freeze("odd rewards")
+        await commit_again(city)
+        (result,) = await city.feedback(("d", 1.0))
+        assert (result.status, city.pricing.version) == (FeedbackStatus.STORED, 0)
+
+    run(tmp_path, story)
+
+
+def test_a_pin_committed_together_with_the_recovery_of_an_older_one_wins(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        city.disk.fails_after = True
+        with pytest.raises(InDoubt):
+            await city.pricing.pin(11.0, "campaign")
+        city.disk.fails_after = False
+        await city.pricing.pin(9.0, "campaign")
+        assert (await city.quote((None, None)))[0].price == 9.0
+
+    run(tmp_path, story)
+
+
+def test_a_pin_that_was_not_stored_is_not_in_force(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        city.disk.fails_before = True
+        with pytest.raises(StorageUnavailable):
+            await city.pricing.pin(11.0, "campaign")
+        await commit_again(city)
+        assert city.pricing.controls.as_dict() == {}
+
+    run(tmp_path, story)
