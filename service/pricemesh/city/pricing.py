@@ -121,8 +121,7 @@ class Pricing:
             self.live.load(stored.payload, stored.tallies, stored.version)
         counted = self.live.position
         if self.learner.counts_pending:
-            closed_before = self.clock.read().earliest - self.settings.feedback.window_seconds
-            for change in self.database.changes_of_pending(counted, closed_before):
+            for change in self.database.changes_of_pending(counted):
                 self.live.pend(change.begun)
                 self.live.release(change.released)
         for lessons in self.database.lessons(self.version, counted):

@@ -29,7 +29,7 @@ from pricemesh.store.causes import cause_of, was_rolled_back
 from pricemesh.store.commands import Command, Lesson, Position, Probe, Unanswered
 from pricemesh.store.commit_result import CommitResult, Missed
 from pricemesh.store.faults import NOTHING_CHANGED, WHAT_TO_DO_IN_DOUBT, reason
-from pricemesh.store.pending import Change, changes_since, last_closed, missed_since
+from pricemesh.store.pending import Change, changes_since, missed_since
 from pricemesh.store.postgres import Postgres
 from pricemesh.store.present_state import MeshRecord, PresentState
 from pricemesh.store.reads import Reader, Recall, decisions_by_id, lessons_since
@@ -93,15 +93,13 @@ class Database:
         self.position = self._confirmed_position = stored.position
         return stored
 
-    def changes_of_pending(self, counted: Position, closed_before: float) -> Iterator[Change]:
-        """What a learner that has counted decisions up to `counted` has yet to count, apart from lessons.
-        One that has counted nothing begins with decisions made since `closed_before`."""
+    def changes_of_pending(self, counted: Position) -> Iterator[Change]:
+        """What a learner that has counted decisions up to `counted` has yet to count, apart from lessons. The
+        windows that have closed are those that were committed: a start does not believe its clock yet."""
         with self._starting():
             connection = self._own()
             with connection.begin():
                 settled = max(self.position.settled, counted.settled)
-                if not counted.decision:
-                    settled = max(settled, last_closed(connection, closed_before))
                 self.position = self._confirmed_position = self.position._replace(settled=settled)
                 yield from changes_since(connection, counted, self.position)
 

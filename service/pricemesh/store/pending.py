@@ -49,17 +49,6 @@ def newest_position(connection: Connection) -> Position:
     return Position(decision, answer, connection.scalar(select(city.c.settled_through)) or 0)
 
 
-def last_closed(connection: Connection, closed_before: float) -> int:
-    """The newest decision whose window has closed by now, settled or not."""
-    query = (
-        select(decisions.c.number)
-        .where(decisions.c.made_at < closed_before)
-        .order_by(decisions.c.made_at.desc())
-        .limit(1)
-    )
-    return connection.scalar(query) or 0
-
-
 def changes_since(connection: Connection, counted: Position, now: Position) -> Iterator[Change]:
     """From what waited at `counted` to what waits at `now`, apart from decisions that were learned."""
     ended = _released_since(connection, counted, now, counted.decision)
