@@ -158,7 +158,7 @@ def test_many_decisions_at_once_count_as_one_after_the_other() -> None:
     """Groups smaller than the number of features, and larger."""
     rng = np.random.default_rng(1)
     together, one_by_one = learner(), learner()
-    for size in (1, 2, 3, 40, 2, 300):
+    for size in (1, 2, 3, 40, 2, 300, *([12] * 60)):
         x, arms = rng.normal(size=(size, DIM)), rng.integers(ARMS, size=size)
         together.pend(x, arms)
         for row, arm in zip(x, arms, strict=True):

@@ -25,6 +25,7 @@ from pricemesh.core.ridge import (
 
 # A downdate divides by 1 - x'V^-1 x. Below this the inverse is recomputed from V instead.
 MIN_DOWNDATE = 0.01
+MAX_ROWS_ONE_BY_ONE = 4  # of an arm at once: up to these, one update for each is fastest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ class Pending:
         """Several decisions of one city, x (m, d) and arms (m,): one update for each arm."""
         for arm, rows in by_arm(arms):
             several = x[rows]
-            self.gram[arm] += several.T @ several
+            self.gram[arm] += several.T.dot(several)
             self.count[arm] += len(rows)
             self._observe_rows(arm, several, fit)
 
@@ -127,23 +128,27 @@ class Pending:
         inverse = inverse - outer(gain / np.sqrt(1.0 + np.maximum(leverage, 0.0))[..., None])
         self._store(at, inverse, ~((leverage >= 0.0) & (leverage <= MAX_LEVERAGE)), fit)
 
-    def _observe_one_city(self, at: Index, x: Array, fit: Ridge) -> None:
-        """In place and with plain products, as `Ridge` does for one city."""
+    def _observe_one_city(self, at: Index, x: Array, fit: Ridge) -> bool:
+        """In place and with plain products, as `Ridge` does for one city. Returns whether the inverse was
+        computed from V."""
         inverse: Array = self.inverse[at]
         gain = inverse.dot(x)
         leverage = float(x.dot(gain))
         self.updates[at] += 1.0
         if self.updates[at] >= REFRESH_INTERVAL_UPDATES or not 0.0 <= leverage <= MAX_LEVERAGE:
             self._recompute(at[0], fit)
-        else:
-            gain /= sqrt(1.0 + leverage)
-            inverse -= outer(gain)
+            return True
+        gain /= sqrt(1.0 + leverage)
+        inverse -= outer(gain)
+        return False
 
     def _observe_rows(self, arm: int, x: Array, fit: Ridge) -> None:
         """V^-1 - Y'(I + X Y')^-1 Y with Y = X V^-1 (Woodbury), for X (m, d)."""
         rows, dim = x.shape
-        if rows == 1:
-            self._observe_one_city((arm,), x[0], fit)
+        if rows <= MAX_ROWS_ONE_BY_ONE:
+            for one in x:
+                if self._observe_one_city((arm,), one, fit):
+                    return  # V has all rows already
             return
         self.updates[arm] += rows
         y = x @ self.inverse[arm]
@@ -176,6 +181,13 @@ class Pending:
         """Where nothing waits any more, the sum is exactly zero: rounding does not add up."""
         left = self.count[at] - count
         self.count[at] = left
+        if is_one_city(at):
+            gram = self.gram[at]
+            if left > 0:
+                gram -= square
+            else:
+                gram[:] = 0.0
+            return
         self.gram[at] = np.where((left > 0)[..., None, None], self.gram[at] - square, 0.0)
 
     # State

@@ -16,6 +16,7 @@ from pricemesh.core.arrays import Array
 from pricemesh.core.pooling import median_of_positive
 
 MIN_OBSERVATIONS = 60  # in all cities together; before, the scale of rewards stands in for their noise
+FIRST_STEP = 32  # divides the number of rewards whenever a city alone is due
 MIN_RIDGE, MAX_RIDGE = 0.02, 20.0
 RIDGE_STEPS = 30  # of the fixed-point iteration; each costs K c operations
 DEVIATIONS = 2.0  # in a radius
@@ -55,9 +56,9 @@ def fitted_ridge(information: Array, response: Array, variance: Array) -> Array:
 
 
 def is_due(count: Array) -> Array:
-    """Whether a city alone reads its scale anew after this many rewards, (...): at 64, 80, 96, 112, 128, 160
-    and so on, four times between powers of two. A restart meets the same counts."""
-    exponent = np.frexp(count)[1] - 3
+    """Whether a city alone reads its scale anew after this many rewards, (...): at 64, 96, 128, 192, 256
+    and so on, twice between powers of two. A restart meets the same counts."""
+    exponent = np.frexp(count)[1] - 2
     due: Array = (count >= MIN_OBSERVATIONS) & (count % np.ldexp(1.0, np.maximum(exponent, 0)) == 0)
     return due
 

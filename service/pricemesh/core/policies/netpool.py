@@ -41,6 +41,7 @@ from pricemesh.core.pooling import Evidence, Pool, pool
 from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, terms
 from pricemesh.core.scaling import (
     DEVIATIONS,
+    FIRST_STEP,
     MIN_OBSERVATIONS,
     NO_SCALE,
     Scale,
@@ -177,7 +178,8 @@ class NetPoolLearner(Learner):
 
     def _follow_scale(self) -> None:
         """After each reward: the scale that counts without letters is read anew when it is due."""
-        due = is_due(self.own.count.sum(axis=-1))
+        count = self.own.count.sum(axis=-1)
+        due = is_due(count) if not (count % FIRST_STEP).all() else np.False_
         if due.any():
             parts = self.summarise()
             variance = noise_of_mesh(parts["noise"][..., None, :], parts["count"][..., None, :])
@@ -186,14 +188,18 @@ class NetPoolLearner(Learner):
             self._scales.alone = Scale(
                 *(np.where(due, new, old) for new, old in zip(now, before, strict=True))
             )
+            ridge = self._scale.ridge
             self._use_scale()
-            self._add_peers(*self._peers)
-        elif not (self._scales.mesh.ridge > 0).all():
+            if (self._scale.ridge != ridge).any():
+                self._add_peers(*self._peers)
+        elif self._is_young:
             self._use_scale()
 
     def _use_scale(self) -> None:
         """Set alpha and ridge; `_add_peers` then brings the fit to this ridge."""
         self._scale = self._scale_in_force(self._scales)
+        known = self._scales.mesh.ridge + self._scales.alone.ridge > 0
+        self._is_young = self._reads_scale and not known.all()  # by the size of rewards, which changes
         self._alpha = self._alpha_of(self._scale)
 
     def _scale_in_force(self, scales: Scales) -> Scale:

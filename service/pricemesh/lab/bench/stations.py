@@ -57,6 +57,7 @@ def stations_of(city: Application) -> dict[str, dict[str, Station]]:
     space = city.pricing.settings.features.space
     contexts = space.rows(b"".join([quote.contexts for quote in quotes]))
     decisions = [save.rows for save in decide(quotes, NOTHING_RECALLED)]  # type: ignore[union-attr]
+    waiting = [row for rows in decisions for row in rows]
     feedback_body = json.dumps({"decision_id": "1a1e35eb412-344f1d5857-4191", "reward": 0.25}).encode()
     feedback_request = calls["/feedback"].read(feedback_body)
     results: list[Any] = []
@@ -84,6 +85,7 @@ def stations_of(city: Application) -> dict[str, dict[str, Station]]:
         "score and choose": lambda: choose(pricing.learner.score(contexts)),
         "rows": lambda: decide(quotes, NOTHING_RECALLED),
         "insert and commit": commit_prices,
+        "counting until feedback": lambda: pricing.live.pend(waiting),
         "serialising": lambda: [calls["/price"].answer(None, rows) for rows in decisions],
     }
     feedback = {
