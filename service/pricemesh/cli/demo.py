@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from pricemesh.lab.plan import Plan
     from pricemesh.lab.tally import Tally
 
-POLICIES = ("netpool", "netlinucb", "netsgducb")  # those that share what they learn
+POLICIES = ("demand", "netpool", "netlinucb", "netsgducb")  # those that share what they learn
+BASELINE = "netlinucb"  # the paper's: a third fleet, in the market
 MIN_PLOT_DECISIONS = 10
 REPORT_SECONDS = 10  # between two lines of progress, where there is no terminal
 
@@ -46,7 +47,13 @@ EXAMPLES = """
 
 
 Cities = Annotated[int, typer.Option(metavar="N", help="Cities, 2 to 8.")]
-PolicyName = Annotated[str, typer.Option(metavar="NAME", help="netpool, netlinucb or netsgducb.")]
+PolicyName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="demand, netpool, netlinucb or netsgducb. [default: demand in the market, else netpool]",
+    ),
+]
 Rate = Annotated[float, typer.Option(help="Decisions a second at each city.")]
 Seconds = Annotated[float, typer.Option(help="How long.")]
 Seed = Annotated[int, typer.Option(help="Of the world.")]
@@ -58,16 +65,29 @@ Keep = Annotated[bool, typer.Option("--keep", help="Leave databases and logs.")]
 
 
 class Demonstration(NamedTuple):
-    """The same customers at cities that gossip and at the same cities alone."""
+    """The same customers at cities that gossip, at the same cities alone, and at a mesh of the paper's."""
 
     together: "Drive"
     alone: "Drive"
+    baseline: "Drive | None"
     peers: list[str]  # of each city that gossips: how many are fresh, and the age of the oldest
+
+    @property
+    def drives(self) -> "list[Drive]":
+        return [self.together, self.alone, *([self.baseline] if self.baseline else [])]
+
+
+class Fleet(NamedTuple):
+    """Cities of one policy, which gossip or do not."""
+
+    kind: str
+    policy: str
+    gossips: bool
 
 
 def demo(
     cities: Cities = 4,
-    policy: PolicyName = "netpool",
+    policy: PolicyName = None,
     world: WorldOption = WorldName.market,
     rate: Rate = 15.0,
     seconds: Seconds = 45.0,
@@ -77,7 +97,7 @@ def demo(
     keep: Keep = False,
 ) -> None:
     """Start real cities on this machine, send them synthetic demand, and watch them learn together:
-    beside them the same cities with the same customers, each alone."""
+    beside them the same cities with the same customers, each alone, and as a mesh of netlinucb."""
     from pricemesh.lab.extra import require_lab
 
     require_lab()
@@ -87,8 +107,11 @@ def demo(
 
     if not 2 <= cities <= len(CITY_NAMES):
         raise InvalidParameter(f"--cities: from 2 to {len(CITY_NAMES)}")
+    policy = policy or ("demand" if world is WorldName.market else "netpool")
     if policy not in POLICIES:
         raise InvalidParameter(f"--policy {policy} shares nothing between running cities: try netpool")
+    if policy == "demand" and world is not WorldName.market:
+        raise InvalidParameter(f"--policy demand learns from sales, and the {world.value} world has none")
     check_plot(plot)
     check_writable(plot, capture)
     plan = Plan(seed=seed, rates=(rate,), seconds=seconds)
@@ -110,7 +133,7 @@ def demo(
             shutil.rmtree(folder, ignore_errors=True)
     console = results(stderr=False)
     together, alone = demonstration.together.tallies, demonstration.alone.tallies
-    console.print(_final(together, alone))
+    console.print(_final(demonstration))
     title = f"{cities} cities of the {world.value} world, {policy}: together and alone"
     if all(tally.decisions >= MIN_PLOT_DECISIONS for tally in (*together, *alone)):
         plot_mesh_and_alone(together, alone, plot, title)
@@ -131,25 +154,27 @@ async def _run(
     from pricemesh.lab.drive import drive
     from pricemesh.lab.truth import report
 
+    fleets = [Fleet("mesh", policy, True), Fleet("alone", policy, False)]
+    if policy != BASELINE and world is WorldName.market:
+        fleets.append(Fleet("baseline", BASELINE, True))
     with notes.status(f"starting {cities} cities that gossip, and the same {cities} alone"):
-        urls = _start(processes, folder, cities, policy, world)
-        await processes.wait_until_ready(urls)
-    together = await drive(urls[:cities], world=world.value, plan=plan)
-    alone = await drive(urls[cities:], world=world.value, plan=plan)
-    demonstration = Demonstration(together, alone, [""] * cities)
+        urls = [_start(processes, folder, cities, fleet, world) for fleet in fleets]
+        await processes.wait_until_ready([url for fleet in urls for url in fleet])
+    together, alone, *baseline = [await drive(each, world=world.value, plan=plan) for each in urls]
+    demonstration = Demonstration(together, alone, baseline[0] if baseline else None, [""] * cities)
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        together.stop()
-        alone.stop()
+        for each in demonstration.drives:
+            each.stop()
 
     for signal_ in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_, stop)
     if not notes.is_terminal:
-        notes.print(f"watch: {' '.join(urls[:cities])} and {urls[0]}/mesh", highlight=False)
+        notes.print(f"watch: {' '.join(urls[0])} and {urls[0][0]}/mesh", highlight=False)
     background = [asyncio.ensure_future(_watch_peers(together.callers, demonstration.peers))]
     background.append(asyncio.ensure_future(report(together, alone)))
-    run = asyncio.ensure_future(_run_both(together, alone))
+    run = asyncio.ensure_future(_run_all(demonstration.drives))
     try:
         await _show_progress(run, demonstration, processes)
     except BaseException:
@@ -163,22 +188,23 @@ async def _run(
     return demonstration
 
 
-def _start(processes: "CityProcesses", folder: Path, cities: int, policy: str, world: WorldName) -> list[str]:
-    """Start every city twice; the addresses of those that gossip, then of those alone."""
+def _start(
+    processes: "CityProcesses", folder: Path, cities: int, fleet: Fleet, world: WorldName
+) -> list[str]:
+    """Start the cities of a fleet; their addresses."""
     from pricemesh.city.gossip_secrets import new_secret
     from pricemesh.lab.demo import CITY_NAMES, city_settings, free_ports
     from pricemesh.lab.market import Market
     from pricemesh.lab.worlds import Linear, World
 
     truth: World = Market(cities=cities) if world is WorldName.market else Linear(cities=cities)
-    ports, secret = free_ports(2 * cities), new_secret("demo")
+    ports, secret = free_ports(cities), new_secret("demo")
     urls = [f"http://127.0.0.1:{port}" for port in ports]
-    for i, name in enumerate(CITY_NAMES[:cities]):
-        peers = [url for url in urls[:cities] if url != urls[i]]
-        for kind, port, addresses in (("mesh", ports[i], peers), ("alone", ports[cities + i], [])):
-            database = folder / f"{name}-{kind}.db"
-            settings = city_settings(truth, name, database, policy, addresses, secret)
-            processes.start(f"{name}-{kind}", port, settings)
+    for name, port, own in zip(CITY_NAMES, ports, urls, strict=False):
+        peers = [url for url in urls if url != own] if fleet.gossips else []
+        database = folder / f"{name}-{fleet.kind}.db"
+        settings = city_settings(truth, name, database, fleet.policy, peers, secret)
+        processes.start(f"{name}-{fleet.kind}", port, settings)
     return urls
 
 
@@ -201,8 +227,8 @@ async def _show_progress(
     await run
 
 
-async def _run_both(together: "Drive", alone: "Drive") -> None:
-    await asyncio.gather(together.run(), alone.run())
+async def _run_all(drives: "Sequence[Drive]") -> None:
+    await asyncio.gather(*(each.run() for each in drives))
 
 
 async def _watch_peers(callers: "Sequence[Caller]", summaries: list[str]) -> None:
@@ -237,7 +263,7 @@ def _gain(together: "Sequence[Tally]", alone: "Sequence[Tally]") -> str:
 
 
 def _view(demonstration: Demonstration) -> Group:
-    together, alone, peers = demonstration
+    together, alone, peers = demonstration.together, demonstration.alone, demonstration.peers
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
     table.add_column("city", no_wrap=True)
     for head in ("decisions", "regret each, together", "alone", "price chosen most", "fresh peers, oldest"):
@@ -263,7 +289,9 @@ def _view(demonstration: Demonstration) -> Group:
     )
 
 
-def _final(together: "Sequence[Tally]", alone: "Sequence[Tally]") -> Table:
+def _final(demonstration: Demonstration) -> Table:
+    together, alone = demonstration.together.tallies, demonstration.alone.tallies
+    baseline = demonstration.baseline.tallies if demonstration.baseline else None
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, show_footer=True)
     mesh, single = _mean(together), _mean(alone)
     decisions = sum(tally.decisions for tally in together)
@@ -272,9 +300,11 @@ def _final(together: "Sequence[Tally]", alone: "Sequence[Tally]") -> Table:
     table.add_column("regret each, alone", f"{single:.4f}", justify="right")
     table.add_column("together", f"{mesh:.4f}", justify="right")
     table.add_column("ratio", f"{mesh / single:.3f}" if single else "", justify="right")
+    if baseline:
+        table.add_column(f"together, {BASELINE}", f"{_mean(baseline):.4f}", justify="right")
     for head in ("p50 ms", "p99 ms", "max ms", "failed"):
         table.add_column(head, justify="right")
-    for one, other in zip(together, alone, strict=True):
+    for i, (one, other) in enumerate(zip(together, alone, strict=True)):
         at = one.price_latency.milliseconds()
         ratio = one.regret_per_decision / other.regret_per_decision if other.regret else None
         table.add_row(
@@ -283,6 +313,7 @@ def _final(together: "Sequence[Tally]", alone: "Sequence[Tally]") -> Table:
             f"{other.regret_per_decision:.4f}",
             f"{one.regret_per_decision:.4f}",
             "" if ratio is None else f"{ratio:.3f}",
+            *([f"{baseline[i].regret_per_decision:.4f}"] if baseline else []),
             f"{at['p50']:.1f}",
             f"{at['p99']:.1f}",
             f"{at['max']:.0f}",
