@@ -360,7 +360,7 @@ def test_variables_win_over_dotenv_which_wins_over_the_file_and_secrets_are_hidd
     effective = json.loads(run.stdout)
     assert effective["arms"]["prices"] == [4, 5]
     assert effective["gossip"]["interval_seconds"] == 7
-    assert effective["policy"]["name"] == "netpool"
+    assert effective["policy"]["name"] == "demand"
     assert "hush-hush" not in run.stdout
     assert effective["gossip"]["secrets"] == ["k1:***"]
     assert "***" in effective["database"]["url"]
