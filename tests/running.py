@@ -100,15 +100,21 @@ class RunningCity:
 
 
 def start_mesh(folder: Path, names: Sequence[str], **sections: Any) -> list[RunningCity]:
-    """Cities that all know each other's address, each with a database of its own."""
+    """Cities that all know each other's address, each with a database of its own. `own` has sections of single
+    cities, by name."""
     ports = free_ports(len(names))
     addresses = [f"http://127.0.0.1:{port}" for port in ports]
     gossip = {"lockstep": True, **sections.pop("gossip", {})}
+    own_sections = sections.pop("own", {})
     cities = []
     for name, port, own in zip(names, ports, addresses, strict=True):
         peers = [address for address in addresses if address != own]
         settings = settings_for(
-            f"sqlite:///{folder}/{name}.db", city=name, gossip={"peers": peers, **gossip}, **sections
+            f"sqlite:///{folder}/{name}.db",
+            city=name,
+            gossip={"peers": peers, **gossip},
+            **sections,
+            **own_sections.get(name, {}),
         )
         cities.append(RunningCity(settings, port))
     return cities

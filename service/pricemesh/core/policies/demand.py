@@ -179,7 +179,7 @@ class DemandLearner(Learner):
         self.own.add(self._place, added)
         self.pooled.learn_terms(self._place, row, added)
         self.curves.move(self.pooled.theta[..., 0, :])
-        if decided.pending and decided.chance is not None:
+        if self.counts_pending and decided.pending and decided.chance is not None:
             self.waiting -= added.gram
         else:
             self._narrow(np.atleast_2d(row))
