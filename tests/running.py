@@ -100,8 +100,8 @@ class RunningCity:
 
 
 def start_mesh(folder: Path, names: Sequence[str], **sections: Any) -> list[RunningCity]:
-    """Cities that all know each other's address, each with a database of its own. `own` has sections of single
-    cities, by name."""
+    """Cities that all know each other's address, each with a database of its own. `own` has sections for
+    single cities, by name."""
     ports = free_ports(len(names))
     addresses = [f"http://127.0.0.1:{port}" for port in ports]
     gossip = {"lockstep": True, **sections.pop("gossip", {})}
