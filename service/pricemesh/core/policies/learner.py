@@ -82,16 +82,27 @@ class Learner:
         self._receivers = slice(0, 1) if shape.is_one_city else slice(None)
         # From radius to the deviation of a randomised choice; None: the highest upper bound is chosen.
         self.deviation_per_radius: float | None = None
+        # A usual reward: rewards are divided by it, estimates and radii multiplied.
+        self.unit = 1.0
+
+    @property
+    def is_unit_free(self) -> bool:
+        """Whether rewards times any positive constant lead to the same decisions."""
+        return self.learns_sales
 
     def score(self, x: Any) -> Score:
         """Every arm's estimate and radius (..., K) for the context x (..., d). A learner of one city also
         accepts several contexts (m, d) and returns (m, K)."""
-        return self._score(checked_context(x, self._context_shape))
+        return self._in_unit(self._score(checked_context(x, self._context_shape)))
 
     def score_alone(self, x: Any) -> Score:
         """The score from own data only, without the peers. If `mixes_peers`, own and peers' estimates cannot
         be separated, and only the radius is without the peers."""
-        return self._score_alone(checked_context(x, self._context_shape))
+        return self._in_unit(self._score_alone(checked_context(x, self._context_shape)))
+
+    def _in_unit(self, score: Score) -> Score:
+        unit = self.unit
+        return score if unit == 1.0 else Score(unit * score.estimate, unit * score.radius)
 
     def deviation(self, score: Score) -> Array | None:
         """The standard deviation of every arm's estimate, (..., K), from which arms are drawn; None if the
@@ -110,6 +121,8 @@ class Learner:
         if context.shape != self._context_shape:
             raise InvalidContext("learn takes one context at a time")
         value = checked_reward(reward, batch)
+        if self.unit != 1.0:
+            value = value / self.unit
         at = (*self._rows, checked_arm(arm, self.shape.arms, batch))
         self._learn(at, context, value, Decided(chance, pending))
 
@@ -155,7 +168,7 @@ class Learner:
         if self.attribution.origins:
             for arm, rows in by_arm(arms):
                 estimate[rows], radius[rows] = self._contributions(x[rows], arm)
-        return estimate, radius
+        return self.unit * estimate, self.unit * radius
 
     def check(self, parts: Parts, version: int, max_square: float, max_reward: float) -> None:
         """Raise BadSummary unless an honest city could have sent `parts`: the squared length of its shared
@@ -165,7 +178,7 @@ class Learner:
             not (counts >= 0).all() or (counts != np.round(counts)).any(),
             "its counts are not all whole numbers of zero or more",
         )
-        self._check(parts, version, max_square, max_reward)
+        self._check(parts, version, max_square, max_reward / self.unit)
 
     def weights_of(self, origin: str) -> list[float]:
         """The peer's weight per arm at the last absorb; empty if it was not part of it."""
