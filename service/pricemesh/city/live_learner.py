@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pricemesh.city.reward_size import RewardSize
 from pricemesh.city.settings import Settings
 from pricemesh.core.arrays import Array, Ints
 from pricemesh.core.decision import Decision, DecisionCodec
@@ -33,7 +34,8 @@ class LiveLearner:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._codec = DecisionCodec(settings.shape)
-        self.learner = settings.policy.policy.learner(settings.shape)
+        self.learner = settings.learner()
+        self.rewards = RewardSize(settings.reward.scale)
         self.version = 0
         self.mixes = 0  # ticks that changed what this city publishes
         self.committed_mixes = 0  # of these, how many are committed
@@ -69,9 +71,12 @@ class LiveLearner:
             learner.learn(context, lesson.arm, outcome, lesson.chance, pending=lesson.waited)
             self.lesson_counts[lesson.arm] += 1
             self.reward_sums[lesson.arm] += lesson.reward
+            self.rewards.add(lesson.reward)
             if lesson.sold is not None:
                 self.units_sold[lesson.arm] += lesson.sold
             self.version = lesson.version
+        if not learner.is_unit_free:
+            self.rewards.look()
 
     def _outcome(self, lesson: Lesson) -> float:
         """What the policy learns: the reward, or the share of the units that was sold."""
@@ -132,6 +137,7 @@ class LiveLearner:
             "digest": sha256(payload).hexdigest(),
             "learned": self.lesson_counts.tolist(),
             "reward_sums": self.reward_sums.tolist(),
+            "reward_size": [self.rewards.count, self.rewards.squares],
             "units_sold": self.units_sold.tolist(),
             "mixes": self.mixes,
             "position": self.position,
@@ -150,6 +156,7 @@ class LiveLearner:
         self.lesson_counts[:] = tallies["learned"]
         self.reward_sums[:] = tallies["reward_sums"]
         self.units_sold[:] = tallies.get("units_sold", 0.0)  # snapshots made before there were purchases
+        self.rewards.count, self.rewards.squares = tallies.get("reward_size", (0, 0.0))
         self.mixes = self.committed_mixes = tallies.get("mixes", 0)
         self.version = self.snapshot_version = version
         self.position = Position(*tallies.get("position", ()))

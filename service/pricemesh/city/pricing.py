@@ -349,5 +349,6 @@ class Pricing:
             "guardrails": self.settings.guardrails.model_dump(),
             "controls": self.controls.as_dict(),
             "clock": self.clock.as_dict(),
+            "warnings": [] if live.rewards.warning is None else [live.rewards.warning],
             "fingerprint": self.settings.fingerprint.hex(),
         }

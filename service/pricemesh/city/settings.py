@@ -19,7 +19,7 @@ from pricemesh.core.arrays import MAX_CONTEXT_LENGTH
 from pricemesh.core.decision import Margin
 from pricemesh.core.features import Feature, FeatureSpace
 from pricemesh.core.ladder import Ladder
-from pricemesh.core.policies import Policy, Shape, make_policy
+from pricemesh.core.policies import Learner, Policy, Shape, make_policy
 from pricemesh.core.summary import fingerprint
 
 
@@ -246,6 +246,13 @@ class Settings(Section):
     def shape(self) -> Shape:
         space = self.features.space
         return Shape(len(self.arms.prices), len(space.shared), len(space.local), ladder=self._ladder)
+
+    def learner(self) -> Learner:
+        """A new one. Where the unit of rewards matters, it learns them as multiples of `reward.scale`."""
+        learner = self.policy.policy.learner(self.shape)
+        if not learner.is_unit_free:
+            learner.unit = self.reward.scale
+        return learner
 
     @property
     def _ladder(self) -> Ladder | None:

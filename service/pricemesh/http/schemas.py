@@ -298,6 +298,7 @@ class State(BaseModel):
     guardrails: dict[str, float | None]
     controls: dict[str, Control]
     clock: ClockState
+    warnings: list[str] = Field(description="What an operator should change.")
     fingerprint: str
 
 

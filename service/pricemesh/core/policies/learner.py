@@ -84,16 +84,27 @@ class Learner:
         # Which of a group's summaries are this learner's own: the first, or in a batch all of them.
         self._receivers = slice(0, 1) if shape.is_one_city else slice(None)
         self.sampling: Sampling | None = None  # None: the highest upper bound is chosen
+        # A usual reward: rewards are divided by it, estimates and radii multiplied.
+        self.unit = 1.0
+
+    @property
+    def is_unit_free(self) -> bool:
+        """Whether rewards times any positive constant lead to the same decisions."""
+        return self.learns_sales
 
     def score(self, x: Any) -> Score:
         """Every arm's estimate and radius (..., K) for the context x (..., d). A learner of one city also
         accepts several contexts (m, d) and returns (m, K)."""
-        return self._score(checked_context(x, self._context_shape))
+        return self._in_unit(self._score(checked_context(x, self._context_shape)))
 
     def score_alone(self, x: Any) -> Score:
         """The score from own data only, without the peers. If `mixes_peers`, own and peers' estimates cannot
         be separated, and only the radius is without the peers."""
-        return self._score_alone(checked_context(x, self._context_shape))
+        return self._in_unit(self._score_alone(checked_context(x, self._context_shape)))
+
+    def _in_unit(self, score: Score) -> Score:
+        unit = self.unit
+        return score if unit == 1.0 else Score(unit * score.estimate, unit * score.radius)
 
     def chances(self, x: Array, arms: Ints) -> Array | None:
         """The chance of a sale that the estimates of these arms assume, (m,) for m contexts (m, d) of one
@@ -111,6 +122,8 @@ class Learner:
         if context.shape != self._context_shape:
             raise InvalidContext("learn takes one context at a time")
         value = checked_reward(reward, batch)
+        if self.unit != 1.0:
+            value = value / self.unit
         at = (*self._rows, checked_arm(arm, self.shape.arms, batch))
         self._learn(at, context, value, Decided(chance, pending))
 
@@ -156,7 +169,7 @@ class Learner:
         if self.attribution.origins:
             for arm, rows in by_arm(arms):
                 estimate[rows], radius[rows] = self._contributions(x[rows], arm)
-        return estimate, radius
+        return self.unit * estimate, self.unit * radius
 
     def check(self, parts: Parts, version: int, max_square: float, max_reward: float) -> None:
         """Raise BadSummary unless an honest city could have sent `parts`: the squared length of its shared
@@ -166,7 +179,7 @@ class Learner:
             not (counts >= 0).all() or (counts != np.round(counts)).any(),
             "its counts are not all whole numbers of zero or more",
         )
-        self._check(parts, version, max_square, max_reward)
+        self._check(parts, version, max_square, max_reward / self.unit)
 
     def weights_of(self, origin: str) -> list[float]:
         """The peer's weight per arm at the last absorb; empty if it was not part of it."""

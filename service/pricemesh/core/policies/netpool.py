@@ -158,6 +158,10 @@ class NetPoolLearner(Learner):
         if self._reads_scale:
             self._follow_scale()
 
+    @property
+    def is_unit_free(self) -> bool:
+        return self.policy.alpha == self.policy.ridge == "auto"
+
     # Decisions without feedback
 
     @property

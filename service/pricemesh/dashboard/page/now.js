@@ -32,9 +32,10 @@ export function showNow(feedData) {
 }
 
 /** Guardrails and controls as a list. Controls come first, with the reason and their age. */
-function showInForce({ guardrails, controls }) {
+function showInForce({ guardrails, controls, warnings }) {
   const { floor, ceiling, max_step: step } = guardrails;
   const items = [
+    ...warnings.map((text) => ({ kind: "warn", mark: "▲", name: text })),
     controls.pin && { kind: "warn", mark: "▲", name: `price pinned to ${price(controls.pin.value.price)}`, why: controls.pin.value.reason, since: controls.pin.since },
     controls.freeze && { kind: "warn", mark: "▲", name: "learning frozen: feedback is stored, not learned", why: controls.freeze.value.reason, since: controls.freeze.since },
     controls.left && { kind: "warn", mark: "▲", name: "left the mesh: no peer is called", why: "", since: controls.left.since },

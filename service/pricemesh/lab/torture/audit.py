@@ -181,9 +181,8 @@ class Audit:
 
     @property
     def replica(self) -> Learner:
-        settings = self.city.settings
         if self._replica is None:
-            self._replica = settings.policy.policy.learner(settings.shape)
+            self._replica = self.city.settings.learner()
         return self._replica
 
     @property
