@@ -230,7 +230,7 @@ class PeerState(BaseModel):
     reason: str | None
     via: str | None = Field(description="The city that brought the letter it is quarantined for.")
     quarantine_ends: str | None = Field(description="What ends its quarantine.")
-    weights: list[float] = Field(description="Its weight for each arm.")
+    weights: list[float] = Field(description="Its weight for each arm; with demand one for all.")
     share: float | None = Field(
         description="Its share of what this city knows about the shared features: of the information "
         "(netpool) or of the weights. The rest is the city's own."

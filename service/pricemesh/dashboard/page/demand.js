@@ -44,7 +44,7 @@ function drawCurve(place, demand, { name, tell, tick, limits, label, description
     const { left, right, top, bottom } = area;
     const values = curve.flatMap((point) => [point, ...(pooled ? [point.own] : [])]).flatMap((each) => [each[`${name}_low`], each[`${name}_high`]]);
     const marks = ticks(Math.min(0, ...values), Math.max(0, ...values), 4).filter(({ value }) => value >= limits[0] && value <= limits[1]);
-    const x = scale(low, high, left, right);
+    const x = scale(low, high, left + 12, right - 4); // room for the ring of the lowest price
     const y = scale(marks[0].value, marks.at(-1).value, bottom, top);
     const inRange = ({ value }) => value >= low - 1e-9 * high && value <= high + 1e-9 * high;
     add(rows(marks.map(tick), y, left, right), columns(ticks(low, high, width < 520 ? 4 : 8).filter(inRange), x, top, bottom));

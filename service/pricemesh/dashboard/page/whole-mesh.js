@@ -52,8 +52,10 @@ function updateCard(element, city, { frame, versions, scales }) {
   say(part(".in dd"), city.status === "here" ? "–" : `${bytes(city.bytes_in)} / ${bytes(city.bytes_out)}`);
   const { arms } = frame.state;
   const maxCount = Math.max(1, ...arms.map((arm) => arm.count));
-  const bars = city.status === "here" ? arms.map((arm) => arm.count / maxCount) : city.weights;
-  say(part(".weight-chart h4"), city.status === "here" ? "Learned from, by price" : "Weight by price");
+  const isOne = city.weights.length === 1 && arms.length > 1; // the policy has one weight for all prices
+  const weights = isOne ? arms.map(() => city.weights[0]) : city.weights;
+  const bars = city.status === "here" ? arms.map((arm) => arm.count / maxCount) : weights;
+  say(part(".weight-chart h4"), city.status === "here" ? "Learned from, by price" : isOne ? "Weight, the same for all prices" : "Weight by price");
   part(".weight-chart").hidden = !bars.length;
   if (bars.length) drawBars(part(".weights"), part(".weight-chart h4").textContent, bars, arms);
 }
