@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pricemesh.lab.mesh import Mesh
-from pricemesh.lab.simulate import entries
+from pricemesh.lab.paper.study import studied
 from pricemesh.lab.worlds import Linear
 
 POLICIES = ("disjoint", "shared", "netlinucb", "netsgducb", "netpool")
@@ -74,7 +74,7 @@ def measure_all(points: Sequence[Point]) -> Iterator[Cost]:
 
 def _playing(point: Point) -> Cost:
     world = point.world
-    (entry,) = entries([point.policy], [])
+    entry = studied(point.policy)
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     mesh = Mesh(world, entry.policy, [0])

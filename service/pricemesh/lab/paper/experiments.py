@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pricemesh.lab.market import Market
-from pricemesh.lab.paper.intervals import alpha_in_use
-from pricemesh.lab.paper.study import Job, Setting
-from pricemesh.lab.simulate import entries
+from pricemesh.lab.paper.study import Job, Setting, studied
 from pricemesh.lab.worlds import Linear
 
 LINUCB, LINUCB_PRINTED = "netlinucb", "netlinucb:split=block,context_memory=0"
@@ -121,11 +119,9 @@ def in_groups(setting: Setting, groups: str) -> Setting:
 
 
 def alpha_of(policy: str) -> float:
-    """In the default setting."""
-    (entry,) = entries([policy], [])
-    world = DEFAULT.world
-    assert isinstance(world, Linear)
-    return alpha_in_use(entry.policy, world.noise)
+    alpha = studied(policy).policy.alpha
+    assert isinstance(alpha, float)
+    return alpha
 
 
 def tuned(policy: str, **values: float) -> str:

@@ -1,9 +1,8 @@
 """The confidence intervals of a running mesh, sampled at some rounds: their width, for the whole reward and
 for its shared part, and how often they contain the truth.
 
-The policies' radius is alpha standard errors in units of the noise; s = radius / alpha here, and alpha is
-twice the noise where a policy reads it from the data. The shared part's interval is that of the same context
-without its local features.
+The policies' radius is alpha standard errors in units of the noise; s = radius / alpha here. The shared
+part's interval is that of the same context without its local features.
 """
 
 from statistics import NormalDist
@@ -12,19 +11,12 @@ from typing import Any
 import numpy as np
 
 from pricemesh.core.arrays import Array
-from pricemesh.core.policies import Policy
-from pricemesh.core.scaling import DEVIATIONS
 from pricemesh.core.ucb import Score
 from pricemesh.lab.mesh import Mesh, Step
 from pricemesh.lab.worlds import DRIFT_OFFSET, at_arm
 
 NOMINAL = (50, 68, 80, 90, 95, 99)  # per cent
 END_SHARE = 0.1  # of the rounds: the end of a run
-
-
-def alpha_in_use(policy: Policy, noise: float) -> float:
-    """The policy's alpha; where it is read from the data, what it comes to once the noise is known."""
-    return DEVIATIONS * noise if isinstance(policy.alpha, str) else policy.alpha
 
 
 class Intervals:
@@ -69,8 +61,9 @@ class Intervals:
 
     def _off(self, score: Score, truth: Array) -> Array:
         """Distance of the estimates from the truth, in units of s."""
-        assert self._noise is not None
-        s = score.radius / alpha_in_use(self._mesh.policy, self._noise)
+        alpha = self._mesh.policy.alpha
+        assert isinstance(alpha, float)
+        s = score.radius / alpha
         return np.asarray(np.abs(score.estimate - truth) / np.maximum(s, 1e-300))
 
     def _look_at_cities(self, step: Step, probe: Array) -> None:

@@ -19,10 +19,11 @@ from pricemesh.core.policies.weighted import WeightedLearner
 from pricemesh.lab.market import Market
 from pricemesh.lab.mesh import Conduct, Mesh, group_sizes
 from pricemesh.lab.paper.intervals import Intervals
-from pricemesh.lab.simulate import entries, standard_error
+from pricemesh.lab.simulate import Entry, entries, standard_error
 from pricemesh.lab.worlds import Linear
 
 MARKS = 50  # points of a curve
+NETPOOL_PARAMETERS = ("alpha=0.7", "ridge=1", "pending=off")
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,18 @@ def code() -> str:
     return digest.hexdigest()
 
 
+def studied(spec: str) -> Entry:
+    """A policy of the study. NetPool has the parameters of the paper's policies here, so that what differs is
+    how cities listen to each other; in a city it reads its scale from the data."""
+    own = NETPOOL_PARAMETERS if spec.partition(":")[0] == "netpool" else ()
+    (entry,) = entries([spec], own)
+    return entry
+
+
 def measure(job: Job) -> dict[str, Any]:
     """Play a job. `seeds` has for every column a value for each seed, `curve` a value for each mark."""
     setting = job.setting
-    (entry,) = entries([job.policy], [])
+    entry = studied(job.policy)
     started = process_time()
     mesh = Mesh(setting.world, entry.policy, job.seeds, setting.conduct)
     intervals = Intervals(mesh, setting.rounds, city_by_city=setting.city_by_city)
