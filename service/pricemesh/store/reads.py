@@ -129,7 +129,8 @@ def lessons_since(
         .order_by(feedback.c.version)
         .limit(limit)
     )
-    return [Lesson(*row) for row in connection.execute(query)]
+    rows = connection.execute(query)
+    return [Lesson(*values, bool(waited)) for *values, waited in rows]  # SQLite answers 0 or 1
 
 
 def decisions_by_id(backend: Backend, connection: Connection, ids: Sequence[str]) -> dict[str, Decision]:
