@@ -130,7 +130,7 @@ def lessons_since(
         .limit(limit)
     )
     rows = connection.execute(query)
-    return [Lesson(*values, bool(waited)) for *values, waited in rows]  # SQLite answers 0 or 1
+    return [Lesson(*values, waited=bool(waited)) for *values, waited in rows]  # SQLite answers 0 or 1
 
 
 def decisions_by_id(backend: Backend, connection: Connection, ids: Sequence[str]) -> dict[str, Decision]:
