@@ -27,7 +27,7 @@ POLICIES = (
     "netsgducb",
     "netsgducb:accumulator=ema",
     "netpool",
-    "netpool:heterogeneity=0,trust=equal",
+    "netpool:alpha=0.7,ridge=1,heterogeneity=0,trust=equal",
 )
 
 

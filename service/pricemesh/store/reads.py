@@ -129,8 +129,10 @@ def lessons_since(
         .order_by(feedback.c.version)
         .limit(limit)
     )
-    rows = connection.execute(query)
-    return [Lesson(*values, waited=bool(waited)) for *values, waited in rows]  # SQLite answers 0 or 1
+    return [
+        Lesson(arm, vectors, reward, number, sold, chance, bool(waited))  # SQLite answers 0 or 1
+        for arm, vectors, reward, number, sold, chance, waited in connection.execute(query)
+    ]
 
 
 def decisions_by_id(backend: Backend, connection: Connection, ids: Sequence[str]) -> dict[str, Decision]:

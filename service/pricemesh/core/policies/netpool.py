@@ -182,7 +182,7 @@ class NetPoolLearner(Learner):
 
     def _follow_scale(self) -> None:
         """After each reward: the scale that counts without letters is read anew when it is due."""
-        count = self.own.count.sum(axis=-1)
+        count = np.add.reduce(self.own.count, axis=-1)
         due = is_due(count) if not (count % FIRST_STEP).all() else np.False_
         if due.any():
             parts = self.summarise()
