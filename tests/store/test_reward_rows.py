@@ -12,7 +12,8 @@ from pricemesh.core.decision import Margin
 from pricemesh.errors import SchemaChanged
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import SaveDecisions, SaveFeedback
-from pricemesh.store.database import Database, migrate
+from pricemesh.store.database import Database
+from pricemesh.store.migration import migrate
 from pricemesh.store.tables import city as city_table
 from tests.running import RunningCity, settings_for
 from tests.store.rows import decision, opened_at

@@ -43,7 +43,7 @@ from pricemesh.store.startup import (
 )
 from pricemesh.store.writes import carry_out
 
-__all__ = ["CommitResult", "Database", "MeshRecord", "Recall", "StoredState", "TimeLimits", "migrate"]
+__all__ = ["CommitResult", "Database", "MeshRecord", "Recall", "StoredState", "TimeLimits"]
 
 NOTHING_COUNTED = Position()
 MAX_FIRST_DECISIONS = 100_000  # of an older database or under another policy, which may have years of them
@@ -346,19 +346,3 @@ class Database:
 def _backend(url: str, limits: TimeLimits) -> Backend:
     parts = make_url(url)
     return Sqlite(parts, limits) if parts.get_backend_name() == "sqlite" else Postgres(parts, limits)
-
-
-def migrate(
-    url: str,
-    revision: str,
-    city: str,
-    runtime: Runtime | None = None,
-    lock_wait_seconds: float = 0.0,
-) -> tuple[str | None, str | None]:
-    """Move the schema of a city's database up or down to a revision, unless the city is being served. Returns
-    the revisions before and after."""
-    database = Database(url, city, runtime or Runtime(), lock_wait_seconds)
-    try:
-        return database.migrate(revision)
-    finally:
-        database.close()
