@@ -10,6 +10,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,8 @@ def honest_regret(job: tuple[int, str]) -> float:
     """R/T per honest city, mean over seeds."""
     cities, case = job
     name = "disjoint" if case == "alone" else "netpool"
-    settings = {"trust": "equal"} if case.endswith("equal") else {}
+    settings: dict[str, Any] = {} if case == "alone" else {"alpha": 0.7, "ridge": 1.0, "pending": "off"}
+    settings |= {"trust": "equal"} if case.endswith("equal") else {}
     mesh = Mesh(Linear(cities=cities), make_policy(name, **settings), SEEDS)
     learner = mesh.blocks[0].learner
     if learner.fields:

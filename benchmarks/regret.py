@@ -26,8 +26,8 @@ POLICIES = (
     "netlinucb:split=block",
     "netsgducb",
     "netsgducb:accumulator=ema",
-    "netpool",
-    "netpool:alpha=0.7,ridge=1,heterogeneity=0,trust=equal",
+    "netpool:alpha=0.7,ridge=1,pending=off",
+    "netpool:alpha=0.7,ridge=1,pending=off,heterogeneity=0,trust=equal",
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pricemesh.city.settings import Settings
 from pricemesh.runtime import Runtime
-from pricemesh.store.database import migrate
+from pricemesh.store.migration import migrate
 from tests.compiler import COMPILER, HOW_TO_GET_A_COMPILER
 from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT
 from tests.postgres import Postgres

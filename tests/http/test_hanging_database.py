@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from pricemesh.runtime import Disk, Runtime
-from pricemesh.store.database import migrate
+from pricemesh.store.migration import migrate
 from tests.postgres import Postgres
 from tests.running import CONTEXT, RunningCity, settings_for
 

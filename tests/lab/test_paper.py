@@ -15,9 +15,19 @@ from pricemesh.lab.paper.claims.claim import Verdict, mostly, verdict_of, worst
 from pricemesh.lab.paper.cost import Cost
 from pricemesh.lab.paper.evidence import Estimate, ratio
 from pricemesh.lab.paper.intervals import Intervals
-from pricemesh.lab.paper.study import Job, Results, Setting, half_weight, measure, own_weight, run_all, slopes
+from pricemesh.lab.paper.study import (
+    Job,
+    Results,
+    Setting,
+    half_weight,
+    measure,
+    own_weight,
+    run_all,
+    slopes,
+    studied,
+)
 from pricemesh.lab.paper.tables import Tables, write_tables
-from pricemesh.lab.simulate import entries, simulate
+from pricemesh.lab.simulate import simulate
 from pricemesh.lab.worlds import Linear
 from tests.cli.test_cli import pricemesh
 
@@ -29,7 +39,7 @@ def test_a_job_measures_what_simulate_does() -> None:
     setting = replace(SMALL, groups="2,1", gossip_every=3, delay=2, drifts=True)
     record = measure(Job(setting, "netpool", SEEDS))
     conduct = Conduct(groups=(2, 1), gossip_every=3, delay=2, drift_at=20)
-    outcome = simulate(SMALL.world, entries(["netpool"], [])[0], SEEDS, 40, conduct)
+    outcome = simulate(SMALL.world, studied("netpool"), SEEDS, 40, conduct)
     assert record["curve"]["round"][0] == 1
     assert record["curve"]["round"][-1] == 40
     np.testing.assert_allclose(record["seeds"]["regret"], outcome.regret.mean(axis=1))

@@ -39,10 +39,8 @@ def test_where_cities_differ_netpool_is_not_worse_than_alone_and_the_others_are(
 
 def test_the_exact_pool_decides_as_the_central_server() -> None:
     world = Linear(cities=5, local=(1, 2, 0, 3, 2))
-    central, exact = (
-        regret(world, "shared"),
-        regret(world, "netpool:alpha=0.7,ridge=1,heterogeneity=0,trust=equal"),
-    )
+    pool = "netpool:heterogeneity=0,trust=equal,alpha=0.7,ridge=1"
+    central, exact = regret(world, "shared"), regret(world, pool)
     np.testing.assert_allclose(exact, central, rtol=1e-12)
 
 

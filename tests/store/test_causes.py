@@ -16,7 +16,8 @@ from pricemesh.runtime import Runtime
 from pricemesh.store.backend import TimeLimits
 from pricemesh.store.causes import cause_of, was_rolled_back
 from pricemesh.store.commands import Command, Probe, SaveDecisions
-from pricemesh.store.database import Database, migrate
+from pricemesh.store.database import Database
+from pricemesh.store.migration import migrate
 from tests.postgres import Postgres
 from tests.running import settings_for
 from tests.store.rows import decision, opened_at, save

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from pricemesh.core.policies import Shape, make_policy
-from pricemesh.store.database import migrate
+from pricemesh.store.migration import migrate
 from pricemesh.store.tables import decisions, feedback
 from tests.postgres import Postgres
 from tests.running import CityProcess

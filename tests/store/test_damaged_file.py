@@ -16,7 +16,8 @@ from pricemesh.errors import NotStarted, PricemeshError
 from pricemesh.runtime import Runtime
 from pricemesh.serving.app import create_app
 from pricemesh.store.commands import AddPeers, SaveDecisions
-from pricemesh.store.database import Database, migrate
+from pricemesh.store.database import Database
+from pricemesh.store.migration import migrate
 from tests.running import CONFIG, settings_for
 from tests.store.rows import decision, opened
 

@@ -11,7 +11,8 @@ import pytest
 from pricemesh.errors import StorageUnavailable
 from pricemesh.runtime import Disk, Runtime
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
-from pricemesh.store.database import Database, migrate
+from pricemesh.store.database import Database
+from pricemesh.store.migration import migrate
 from tests.postgres import Postgres
 from tests.store.rows import decision, opened, opened_at, save
 

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 
 from pricemesh.errors import DatabaseInUse, StorageUnavailable
 from pricemesh.runtime import Runtime
-from pricemesh.store.database import Database, migrate
+from pricemesh.store.database import Database
+from pricemesh.store.migration import migrate
 from tests.postgres import Postgres
 from tests.running import settings_for
 from tests.store.rows import opened, save

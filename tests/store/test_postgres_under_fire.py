@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pricemesh.store.database import migrate
+from pricemesh.store.migration import migrate
 from tests.postgres import Postgres
 from tests.running import CityProcess
 from tests.store.test_crash import Answers, check

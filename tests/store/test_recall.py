@@ -11,7 +11,8 @@ from pricemesh.core.decision import Decision
 from pricemesh.errors import StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import SaveDecisions
-from pricemesh.store.database import Database, Recall, migrate
+from pricemesh.store.database import Database, Recall
+from pricemesh.store.migration import migrate
 from tests.postgres import Postgres
 from tests.store.rows import decision, opened_at
 

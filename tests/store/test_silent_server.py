@@ -13,7 +13,8 @@ from pricemesh.errors import DatabaseInUse, InDoubt, StorageCause, StorageUnavai
 from pricemesh.runtime import Runtime
 from pricemesh.store.backend import TimeLimits
 from pricemesh.store.commands import Probe, SaveDecisions
-from pricemesh.store.database import Database, migrate
+from pricemesh.store.database import Database
+from pricemesh.store.migration import migrate
 from pricemesh.store.postgres import Postgres as PostgresBackend
 from tests.postgres import Postgres
 from tests.proxy import Links

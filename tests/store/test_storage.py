@@ -23,7 +23,8 @@ from pricemesh.errors import (
 )
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import SaveDecisions
-from pricemesh.store.database import Database, migrate
+from pricemesh.store.database import Database
+from pricemesh.store.migration import migrate
 from pricemesh.store.tables import learner as learner_table
 from pricemesh.store.tables import metadata
 from tests.postgres import Postgres

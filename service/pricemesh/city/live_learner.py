@@ -109,6 +109,21 @@ class LiveLearner:
         chances = [decision.chance for decision in decisions]  # None becomes nan
         return contexts, arms, np.array(chances, dtype=np.float64)
 
+    def arms(self) -> list[dict[str, Any]]:
+        """What each arm has brought so far."""
+        means = self.reward_sums / np.maximum(self.lesson_counts, 1)
+        is_purchase = self._settings.reward.is_purchase
+        return [
+            {
+                "arm": arm,
+                "price": price,
+                "count": int(self.lesson_counts[arm]),
+                "mean_reward": float(means[arm]) if self.lesson_counts[arm] else None,
+                "units_sold": float(self.units_sold[arm]) if is_purchase else None,
+            }
+            for arm, price in enumerate(self._settings.arms.prices)
+        ]
+
     # Snapshots
 
     @property

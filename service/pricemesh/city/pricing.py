@@ -327,23 +327,13 @@ class Pricing:
     async def state(self) -> dict[str, Any]:
         decisions, feedback = await self._read(self.database.reader.totals)
         live = self.live
-        means = live.reward_sums / np.maximum(live.lesson_counts, 1)
         return {
             "city": self.settings.city,
             "policy": live.policy_parameters,
             "version": live.version,
             "decisions": decisions,
             "feedback": feedback,
-            "arms": [
-                {
-                    "arm": arm,
-                    "price": price,
-                    "count": int(live.lesson_counts[arm]),
-                    "mean_reward": float(means[arm]) if live.lesson_counts[arm] else None,
-                    "units_sold": float(live.units_sold[arm]) if self._margin is not None else None,
-                }
-                for arm, price in enumerate(self.settings.arms.prices)
-            ],
+            "arms": live.arms(),
             "reward": self.settings.reward.model_dump(),
             "features": self.settings.features.model_dump(),
             "guardrails": self.settings.guardrails.model_dump(),

@@ -93,7 +93,7 @@ def migrate(
 ) -> None:
     """Bring the city's database to this version's schema. `serve` does so by itself for SQLite."""
     from pricemesh.city.configuration import load_settings
-    from pricemesh.store.database import migrate as run
+    from pricemesh.store.migration import migrate as run
 
     settings = load_settings(config)
     before, after = run(

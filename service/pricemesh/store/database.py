@@ -43,9 +43,10 @@ from pricemesh.store.startup import (
 )
 from pricemesh.store.writes import carry_out
 
-__all__ = ["CommitResult", "Database", "MeshRecord", "Recall", "StoredState", "TimeLimits", "migrate"]
+__all__ = ["CommitResult", "Database", "MeshRecord", "Recall", "StoredState", "TimeLimits"]
 
 NOTHING_COUNTED = Position()
+MAX_FIRST_DECISIONS = 100_000  # of an older database or under another policy, which may have years of them
 LOCK_POLL_SECONDS = 0.05
 
 log = logging.getLogger("pricemesh")
@@ -95,11 +96,14 @@ class Database:
 
     def changes_of_pending(self, counted: Position) -> Iterator[Change]:
         """What a learner that has counted decisions up to `counted` has yet to count, apart from lessons. The
-        windows that have closed are those that were committed: a start does not believe its clock yet."""
+        windows that have closed are those that were committed: a start does not believe its clock yet. One
+        that has counted nothing begins with the last MAX_FIRST_DECISIONS."""
         with self._starting():
             connection = self._own()
             with connection.begin():
                 settled = max(self.position.settled, counted.settled)
+                if not counted.decision:
+                    settled = max(settled, self.position.decision - MAX_FIRST_DECISIONS)
                 self.position = self._confirmed_position = self.position._replace(settled=settled)
                 yield from changes_since(connection, counted, self.position)
 
@@ -342,19 +346,3 @@ class Database:
 def _backend(url: str, limits: TimeLimits) -> Backend:
     parts = make_url(url)
     return Sqlite(parts, limits) if parts.get_backend_name() == "sqlite" else Postgres(parts, limits)
-
-
-def migrate(
-    url: str,
-    revision: str,
-    city: str,
-    runtime: Runtime | None = None,
-    lock_wait_seconds: float = 0.0,
-) -> tuple[str | None, str | None]:
-    """Move the schema of a city's database up or down to a revision, unless the city is being served. Returns
-    the revisions before and after."""
-    database = Database(url, city, runtime or Runtime(), lock_wait_seconds)
-    try:
-        return database.migrate(revision)
-    finally:
-        database.close()

@@ -27,7 +27,7 @@ from pricemesh.lab.bench.load import (
 )
 from pricemesh.lab.bench.postgres import Postgres
 from pricemesh.lab.bench.ratios import Ratio, Say, Suite, microseconds, per_second, ratio
-from pricemesh.store.database import migrate
+from pricemesh.store.migration import migrate
 
 BARE, EMPTY, SQLITE, ASGI, POSTGRES = "bare", "empty", "SQLite", "ASGI", "Postgres"
 FAST_PATH = "PRICEMESH_SERVER_FAST_PATH"

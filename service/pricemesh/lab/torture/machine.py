@@ -21,7 +21,7 @@ from sqlalchemy.exc import OperationalError
 
 from pricemesh.lab.torture.virtual_loop import VirtualLoop
 from pricemesh.runtime import Disk, Runtime, settle_future
-from pricemesh.store.database import migrate
+from pricemesh.store.migration import migrate
 
 MIN_JOB_SECONDS, MAX_JOB_SECONDS = 0.0002, 0.01
 MAX_SLOW_JOB_SECONDS = 2.5
