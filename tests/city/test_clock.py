@@ -319,6 +319,17 @@ def test_the_state_and_the_metrics_show_a_jump(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+def test_a_jump_that_is_over_before_the_next_look_is_noticed_by_a_decision(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        city.clocks.wall -= HOUR
+        await city.decide(1)  # dated an hour ago
+        city.clocks.wall += HOUR
+        assert not city.pricing.clock.read().is_steady
+        assert await city.pricing.close_window() == 0
+
+    run(tmp_path, story)
+
+
 def test_no_two_decisions_share_an_id_under_a_clock_that_goes_back(tmp_path: Path) -> None:
     async def story(city: City) -> None:
         for _ in range(50):

@@ -6,6 +6,7 @@ from itertools import repeat
 import msgspec
 import numpy as np
 
+from pricemesh.city.clock import SteadyClock
 from pricemesh.city.controls import Controls
 from pricemesh.city.guardrails import Guardrails, LatestPrices
 from pricemesh.city.live_learner import LiveLearner
@@ -43,13 +44,14 @@ class Decider:
         live: LiveLearner,
         guardrails: Guardrails,
         controls: Controls,
+        clock: SteadyClock,
         runtime: Runtime,
     ) -> None:
         self._live = live
         self._learner = live.learner
         self._guardrails = guardrails
         self._controls = controls
-        self._clock = runtime.clock
+        self._clock = clock
         self._latest_prices = LatestPrices()
         self._codec = DecisionCodec(settings.shape)
         self._space = settings.features.space
@@ -128,7 +130,7 @@ class Decider:
         prices, which these decisions change."""
         learner = self._learner
         score = learner.score(contexts[0] if len(names) == 1 else contexts)
-        now = self._clock()
+        now = self._clock.read().now  # which notices a jump, however short
         ids, subjects = self._ids(names, now), [subject for _, subject in names]
         arms, rules, propensities = self._choose(score, ids, names, known, latest)
         origins = learner.attribution.origins

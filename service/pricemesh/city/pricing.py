@@ -78,7 +78,7 @@ class Pricing:
         self.live = LiveLearner(settings)
         self.controls = Controls()
         self._guardrails = Guardrails(settings)
-        self.decider = Decider(settings, self.live, self._guardrails, self.controls, runtime)
+        self.decider = Decider(settings, self.live, self._guardrails, self.controls, self.clock, runtime)
         self._observe_commit = observe_commit
         self.gate = Gate(LARGEST_BODIES_AT_ONCE * settings.limits.body_bytes)
         self._loop: CityLoop | None = None
