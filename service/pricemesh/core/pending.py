@@ -25,7 +25,7 @@ from pricemesh.core.ridge import (
 
 # A downdate divides by 1 - x'V^-1 x. Below this the inverse is recomputed from V instead.
 MIN_DOWNDATE = 0.01
-MAX_ROWS_ONE_BY_ONE = 4  # of an arm at once: up to these, one update for each is fastest
+MAX_UNADDED_GROUPS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +42,12 @@ class PendingParameters:
 class Pending:
     """The decisions of all arms that wait, of one city or of a batch; arrays start with (..., K)."""
 
-    gram: Array  # sum x x' (..., K, d, d)
+    sums: Array  # sum x x' (..., K, d, d), apart from the rows in `_unadded`
     count: Array  # (..., K)
     inverse: Array = dataclass_field(init=False)  # V^-1 (..., K, d, d)
     updates: Array = dataclass_field(init=False)  # of the inverse since it was computed from V (..., K)
+    # Contexts and arms of one city: adding up many rows at once costs much less.
+    _unadded: list[tuple[Array, Ints]] = dataclass_field(init=False, default_factory=list)
 
     @classmethod
     def none_of(cls, fit: Ridge) -> "Pending":
@@ -53,6 +55,17 @@ class Pending:
         pending = cls(np.zeros_like(fit.gram), np.zeros_like(fit.count))
         pending.refresh(fit)
         return pending
+
+    @property
+    def gram(self) -> Array:
+        """sum x x' of all decisions that wait, (..., K, d, d)."""
+        if self._unadded:
+            x, arms = (np.concatenate(parts) for parts in zip(*self._unadded, strict=True))
+            self._unadded = []
+            for arm, rows in by_arm(arms):
+                several = x[rows]
+                self.sums[arm] += several.T.dot(several)
+        return self.sums
 
     def refresh(self, fit: Ridge) -> None:
         """Compute V^-1 of every arm, after a change of the fit other than by `learn`."""
@@ -94,12 +107,22 @@ class Pending:
         self._store(at, inverse, ~(rest >= MIN_DOWNDATE), fit)
 
     def add_rows(self, x: Array, arms: Ints, fit: Ridge) -> None:
-        """Several decisions of one city, x (m, d) and arms (m,): one update for each arm."""
-        for arm, rows in by_arm(arms):
-            several = x[rows]
-            self.gram[arm] += several.T.dot(several)
-            self.count[arm] += len(rows)
-            self._observe_rows(arm, several, fit)
+        """Several decisions of one city, x (m, d) and arms (m,): one update for all arms."""
+        if len(x) == 1:
+            self.add((int(arms[0]),), x[0], fit)
+            return
+        rows: dict[int, list[int]] = {}
+        for row, arm in enumerate(arms.tolist()):
+            rows.setdefault(arm, []).append(row)
+        most = x.shape[1] // 2  # with more rows than this, V is inverted as fast
+        self._unadded.append((x, arms))
+        if len(self._unadded) >= MAX_UNADDED_GROUPS:
+            _ = self.gram
+        for arm in [arm for arm, own in rows.items() if len(own) > most]:
+            self.count[arm] += len(rows.pop(arm))
+            self._recompute(arm, fit)
+        if rows:
+            self._observe_rows(x, rows, fit)
 
     def remove_rows(self, x: Array, arms: Ints, fit: Ridge) -> None:
         """Several decisions of one city that will never be answered."""
@@ -128,41 +151,42 @@ class Pending:
         inverse = inverse - outer(gain / np.sqrt(1.0 + np.maximum(leverage, 0.0))[..., None])
         self._store(at, inverse, ~((leverage >= 0.0) & (leverage <= MAX_LEVERAGE)), fit)
 
-    def _observe_one_city(self, at: Index, x: Array, fit: Ridge) -> bool:
-        """In place and with plain products, as `Ridge` does for one city. Returns whether the inverse was
-        computed from V."""
+    def _observe_one_city(self, at: Index, x: Array, fit: Ridge) -> None:
+        """In place and with plain products, as `Ridge` does for one city."""
         inverse: Array = self.inverse[at]
         gain = inverse.dot(x)
         leverage = float(x.dot(gain))
         self.updates[at] += 1.0
         if self.updates[at] >= REFRESH_INTERVAL_UPDATES or not 0.0 <= leverage <= MAX_LEVERAGE:
             self._recompute(at[0], fit)
-            return True
-        gain /= sqrt(1.0 + leverage)
-        inverse -= outer(gain)
-        return False
+        else:
+            gain /= sqrt(1.0 + leverage)
+            inverse -= outer(gain)
 
-    def _observe_rows(self, arm: int, x: Array, fit: Ridge) -> None:
-        """V^-1 - Y'(I + X Y')^-1 Y with Y = X V^-1 (Woodbury), for X (m, d)."""
-        rows, dim = x.shape
-        if rows <= MAX_ROWS_ONE_BY_ONE:
-            for one in x:
-                if self._observe_one_city((arm,), one, fit):
-                    return  # V has all rows already
-            return
-        self.updates[arm] += rows
-        y = x @ self.inverse[arm]
-        leverages = np.vecdot(x, y)
-        if (
-            2 * rows > dim  # then V is inverted as fast
-            or self.updates[arm] >= REFRESH_INTERVAL_UPDATES
-            or not (leverages.min() >= 0.0 and leverages.sum() <= MAX_LEVERAGE)
-        ):
-            self._recompute(arm, fit)
-            return
-        lower = np.linalg.cholesky(np.eye(rows) + y @ x.T)
-        half = np.linalg.solve(lower, y)
-        self.inverse[arm] -= half.T @ half
+    def _observe_rows(self, x: Array, rows: dict[int, list[int]], fit: Ridge) -> None:
+        """V^-1 - Y'(I + Y X')^-1 Y with Y = X V^-1 (Woodbury), where X are the rows of an arm. All arms have
+        as many as the one with most: rows of zeros change nothing."""
+        arms, counts = np.array(list(rows)), [len(own) for own in rows.values()]
+        padded = np.zeros((len(arms), max(counts), x.shape[1]))
+        places = [place for place, count in enumerate(counts) for _ in range(count)]
+        slots = [slot for count in counts for slot in range(count)]
+        padded[places, slots] = x[[row for own in rows.values() for row in own]]
+        across = padded.swapaxes(1, 2)
+        self.count[arms] += counts
+        self.updates[arms] += counts
+        inverse = self.inverse[arms]
+        y = np.matmul(padded, inverse)
+        inner = np.matmul(y, across)
+        leverages = inner.diagonal(0, 1, 2)
+        is_inexact = ~((leverages.min(axis=1) >= 0.0) & (leverages.max(axis=1) <= MAX_LEVERAGE))
+        inner += np.eye(inner.shape[-1])
+        inverse -= np.matmul(y.swapaxes(1, 2), np.matmul(np.linalg.inv(inner), y))
+        self.inverse[arms] = inverse
+        is_inexact |= self.updates[arms] >= REFRESH_INTERVAL_UPDATES
+        if np.count_nonzero(is_inexact):
+            due = arms[is_inexact]
+            self.inverse[due] = inverse_of_positive_definite(fit.gram[due] + self.gram[due])
+            self.updates[due] = 0.0
 
     def _store(self, at: Index, inverse: Array, is_inexact: Any, fit: Ridge) -> None:
         """Store updated inverses, except those that must be computed from V."""
@@ -182,11 +206,11 @@ class Pending:
         left = self.count[at] - count
         self.count[at] = left
         if is_one_city(at):
-            gram = self.gram[at]
             if left > 0:
+                gram = self.sums[at]
                 gram -= square
             else:
-                gram[:] = 0.0
+                self.gram[at] = 0.0
             return
         self.gram[at] = np.where((left > 0)[..., None, None], self.gram[at] - square, 0.0)
 
@@ -196,5 +220,6 @@ class Pending:
         return {"pending": self.gram, "pending_count": self.count}
 
     def restore(self, state: dict[str, Array], fit: Ridge) -> None:
-        self.gram, self.count = state["pending"], state["pending_count"]
+        self.sums, self.count = state["pending"], state["pending_count"]
+        self._unadded = []
         self.refresh(fit)

@@ -16,7 +16,6 @@ from pricemesh.core.arrays import Array
 from pricemesh.core.pooling import median_of_positive
 
 MIN_OBSERVATIONS = 60  # in all cities together; before, the scale of rewards stands in for their noise
-FIRST_STEP = 32  # divides the number of rewards whenever a city alone is due
 MIN_RIDGE, MAX_RIDGE = 0.02, 20.0
 RIDGE_STEPS = 30  # of the fixed-point iteration; each costs K c operations
 DEVIATIONS = 2.0  # in a radius
@@ -55,12 +54,10 @@ def fitted_ridge(information: Array, response: Array, variance: Array) -> Array:
     return ridge
 
 
-def is_due(count: Array) -> Array:
-    """Whether a city alone reads its scale anew after this many rewards, (...): at 64, 96, 128, 192, 256
-    and so on, twice between powers of two. A restart meets the same counts."""
-    exponent = np.frexp(count)[1] - 2
-    due: Array = (count >= MIN_OBSERVATIONS) & (count % np.ldexp(1.0, np.maximum(exponent, 0)) == 0)
-    return due
+def is_due(count: int) -> bool:
+    """Whether a city alone reads its scale anew after this many rewards: at 64, 96, 128, 192, 256 and so on,
+    twice between powers of two. A restart meets the same counts."""
+    return count >= MIN_OBSERVATIONS and count % (1 << (count.bit_length() - 2)) == 0
 
 
 @dataclass

@@ -129,7 +129,10 @@ def lessons_since(
         .order_by(feedback.c.version)
         .limit(limit)
     )
-    return [Lesson(*row) for row in connection.execute(query)]
+    return [
+        Lesson(arm, vectors, reward, number, sold, chance, bool(waited))  # SQLite answers 0 or 1
+        for arm, vectors, reward, number, sold, chance, waited in connection.execute(query)
+    ]
 
 
 def decisions_by_id(backend: Backend, connection: Connection, ids: Sequence[str]) -> dict[str, Decision]:

@@ -41,7 +41,6 @@ from pricemesh.core.pooling import Evidence, Pool, pool
 from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, terms
 from pricemesh.core.scaling import (
     DEVIATIONS,
-    FIRST_STEP,
     MIN_OBSERVATIONS,
     NO_SCALE,
     Scale,
@@ -120,6 +119,7 @@ class NetPoolLearner(Learner):
         self._peers: tuple[Array | float, Array | float] = (0.0, 0.0)  # L and e
         self._scales = Scales.unknown(shape.batch)
         self._reads_scale = "auto" in (policy.alpha, policy.ridge)
+        self._lessons = 0  # of each city
         self._use_scale()
 
     def state(self) -> dict[str, Array]:
@@ -132,6 +132,7 @@ class NetPoolLearner(Learner):
             self.pending.restore(state, self.pooled)
         if self._reads_scale:
             self._scales.alone = Scale(*np.moveaxis(state["scale"], -1, 0))
+        self._lessons = int(self.own.count.sum(axis=-1).max())
         self._use_scale()
         self._add_peers(0.0, 0.0)
 
@@ -156,7 +157,11 @@ class NetPoolLearner(Learner):
         if self.pending:
             self.pending.learn(at, x, added.gram, self.pooled, waited=decided.pending)
         if self._reads_scale:
-            self._follow_scale()
+            self._lessons += 1
+            if is_due(self._lessons):
+                self._read_own_scale()
+            elif self._is_young:
+                self._use_scale()
 
     @property
     def is_unit_free(self) -> bool:
@@ -180,24 +185,16 @@ class NetPoolLearner(Learner):
 
     # The scale of rewards
 
-    def _follow_scale(self) -> None:
-        """After each reward: the scale that counts without letters is read anew when it is due."""
-        count = self.own.count.sum(axis=-1)
-        due = is_due(count) if not (count % FIRST_STEP).all() else np.False_
-        if due.any():
-            parts = self.summarise()
-            variance = noise_of_mesh(parts["noise"][..., None, :], parts["count"][..., None, :])
-            ridge = fitted_ridge(parts["information"], parts["response"], variance)
-            before, now = self._scales.alone, Scale(variance, np.where(variance > 0, ridge, 0.0))
-            self._scales.alone = Scale(
-                *(np.where(due, new, old) for new, old in zip(now, before, strict=True))
-            )
-            ridge = self._scale.ridge
-            self._use_scale()
-            if (self._scale.ridge != ridge).any():
-                self._add_peers(*self._peers)
-        elif self._is_young:
-            self._use_scale()
+    def _read_own_scale(self) -> None:
+        """The scale that counts without letters."""
+        parts = self.summarise()
+        variance = noise_of_mesh(parts["noise"][..., None, :], parts["count"][..., None, :])
+        fitted = fitted_ridge(parts["information"], parts["response"], variance)
+        self._scales.alone = Scale(variance, np.where(variance > 0, fitted, 0.0))
+        ridge = self._scale.ridge
+        self._use_scale()
+        if (self._scale.ridge != ridge).any():
+            self._add_peers(*self._peers)
 
     def _use_scale(self) -> None:
         """Set alpha and ridge; `_add_peers` then brings the fit to this ridge."""

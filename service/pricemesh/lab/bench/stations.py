@@ -22,7 +22,7 @@ from pricemesh.http.asgi import Application
 from pricemesh.lab.bench.load import city_environment, random_context
 from pricemesh.lab.bench.ratios import Say, Suite, ratio
 from pricemesh.serving.app import create_app
-from pricemesh.store.commands import SaveFeedback
+from pricemesh.store.commands import SaveFeedback, Unanswered
 
 GROUP = 32
 Station = Callable[[], Any]
@@ -57,7 +57,9 @@ def stations_of(city: Application) -> dict[str, dict[str, Station]]:
     space = city.pricing.settings.features.space
     contexts = space.rows(b"".join([quote.contexts for quote in quotes]))
     decisions = [save.rows for save in decide(quotes, NOTHING_RECALLED)]  # type: ignore[union-attr]
-    waiting = [row for rows in decisions for row in rows]
+    # A new city chooses the lowest price for all; one that has learned counts decisions on every arm.
+    arms = pricing.settings.shape.arms
+    waiting = [Unanswered(i % arms, rows[0].vectors, rows[0].chance) for i, rows in enumerate(decisions)]
     feedback_body = json.dumps({"decision_id": "1a1e35eb412-344f1d5857-4191", "reward": 0.25}).encode()
     feedback_request = calls["/feedback"].read(feedback_body)
     results: list[Any] = []
