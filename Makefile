@@ -65,7 +65,7 @@ paper: $(VENV)/.ready ## the paper's experiments, run again into docs/paper (mos
 regret: $(VENV)/.ready ## regret of every policy in the settings we hold ourselves to (minutes)
 	$(BIN)/python -m benchmarks.regret
 
-learning: $(VENV)/.ready ## the tables of docs/learning.md: which policy when (ten minutes)
+learning: $(VENV)/.ready ## the tables of docs/learning.md: which policy when
 	$(BIN)/python -m benchmarks.learning
 
 liars: $(VENV)/.ready ## what a lying city costs the honest ones (minutes)
