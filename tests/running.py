@@ -37,9 +37,24 @@ CONTEXT = {
 }
 
 
+PATIENT_DATABASE = {"timeout_seconds": 30.0, "read_timeout_seconds": 60.0}
+PATIENT_LIMITS = {"max_wait_seconds": 30.0}
+IMPATIENT: dict[str, Any] = {  # the defaults of a city, but for reads
+    "database": {"timeout_seconds": 1.0, "read_timeout_seconds": 1.0},
+    "limits": {"max_wait_seconds": 1.0},
+}
+
+
+def patient(url: str, sections: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with long time limits, so that a busy machine refuses nobody. Tests of the time limits
+    set their own."""
+    database = {"url": url, **PATIENT_DATABASE, **sections.pop("database", {})}
+    limits = PATIENT_LIMITS | sections.pop("limits", {})
+    return {**CONFIG, "database": database, "limits": limits, **sections}
+
+
 def settings_for(url: str, **sections: Any) -> Settings:
-    database = {"url": url, **sections.pop("database", {})}
-    return Settings.model_validate({**CONFIG, "database": database, **sections})
+    return Settings.model_validate(patient(url, sections))
 
 
 class RunningCity:
@@ -126,8 +141,7 @@ class CityProcess:
     def __init__(self, folder: Path, url: str, port: int = 0, **sections: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         server = {"stop_with_stdin": True}
-        database = {"url": url, **sections.pop("database", {})}
-        config = {**CONFIG, "database": database, "server": server, **sections}
+        config = {"server": server, **patient(url, sections)}
         self._log = folder / "log.txt"
         with self._log.open("ab") as log:
             before = log.tell()

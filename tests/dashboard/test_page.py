@@ -288,7 +288,7 @@ def test_the_whole_mesh_shows_every_city_and_the_reported_truth(visit: Open, mes
     assert tab.says("#regret-together") == "0.0250"
     assert tab.says("#regret-alone") == "0.0500"
     assert tab.says("#gain") == "50 %"
-    assert digits(tab.says("#truth-decisions")) == 6000
+    tab.wait_until("() => document.querySelector('#truth-decisions').textContent === '6,000'")
     mesh.post("/lab/truth", truth(4000))
     tab.wait_until("() => document.querySelector('#truth-decisions').textContent === '12,000'")
     versions = {"lisbon": mesh.state()["version"]} | {

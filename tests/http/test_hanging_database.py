@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from pricemesh.runtime import Disk, Runtime
 from pricemesh.store.migration import migrate
 from tests.postgres import Postgres
-from tests.running import CONTEXT, RunningCity, settings_for
+from tests.running import CONTEXT, IMPATIENT, RunningCity, settings_for
 
 LONG_READS = 40  # more than any pool of threads that other requests might share has on a small machine
 WAITING_FOR_A_LOCK = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
@@ -43,7 +43,7 @@ def disk() -> Iterator[HangingDisk]:
 def test_callers_are_answered_while_a_commit_hangs(
     tmp_path: Path, disk: HangingDisk, fast_path: bool
 ) -> None:
-    settings = settings_for(f"sqlite:///{tmp_path}/city.db", server={"fast_path": fast_path})
+    settings = settings_for(f"sqlite:///{tmp_path}/city.db", server={"fast_path": fast_path}, **IMPATIENT)
     city = RunningCity(settings, runtime=Runtime(disk=disk))
     try:
         city.price()
@@ -73,7 +73,7 @@ def test_long_reads_that_hang_delay_neither_prices_nor_readiness(postgres: Postg
     """Pages of decisions read the table of feedback, which another program locks. Prices do not."""
     url = postgres.new_database(f"reads{time.time_ns()}")
     migrate(url, "head", "lisbon")
-    city = RunningCity(settings_for(url))
+    city = RunningCity(settings_for(url, **IMPATIENT))
     engine = sa.create_engine(url)
     host, _, port = city.url.removeprefix("http://").partition(":")
     with ExitStack() as stack:

@@ -17,7 +17,7 @@ import pytest
 
 from pricemesh.store.migration import migrate
 from tests.postgres import Postgres
-from tests.running import CityProcess
+from tests.running import IMPATIENT, CityProcess
 from tests.store.test_crash import Answers, check
 
 CALLERS = 4
@@ -144,7 +144,7 @@ def stop(server: Postgres) -> None:
 def test_nothing_is_lost_and_prices_come_back_with_the_server(server: Postgres, tmp_path: Path) -> None:
     url = server.new_database("fire")
     migrate(url, "head", "lisbon")
-    city = CityProcess(tmp_path, url)
+    city = CityProcess(tmp_path, url, **IMPATIENT)
     blows = {
         "killed": (10, kill),
         "connections severed": (50, Postgres.end_connections),

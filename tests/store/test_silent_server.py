@@ -18,7 +18,7 @@ from pricemesh.store.migration import migrate
 from pricemesh.store.postgres import Postgres as PostgresBackend
 from tests.postgres import Postgres
 from tests.proxy import Links
-from tests.running import CONTEXT, RunningCity, settings_for
+from tests.running import CONTEXT, IMPATIENT, RunningCity, settings_for
 from tests.store.rows import decision, opened_at, save
 
 LIMITS = TimeLimits(commit_seconds=1.0, read_seconds=1.0)
@@ -178,7 +178,7 @@ def test_a_large_commit_may_take_longer_than_a_small_one(database: Database) -> 
 def test_a_city_on_a_stopped_server_answers_503_everywhere_and_goes_on_after_it(
     url: str, postgres: Postgres, pause: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    city = RunningCity(settings_for(url, database={"read_timeout_seconds": 1.0}))
+    city = RunningCity(settings_for(url, **IMPATIENT))
     city.price(decision_id="before")
     pause()
     price = city.http.post("/price", json=CONTEXT)  # the server may have received the INSERT
@@ -200,7 +200,7 @@ def test_a_city_on_a_stopped_server_answers_503_everywhere_and_goes_on_after_it(
 def test_a_city_behind_a_network_that_loses_packets_goes_on_after_it(url: str, postgres: Postgres) -> None:
     links = Links()
     near = url.replace(f":{postgres.port}/", f":{links.add('city>database', postgres.port)}/")
-    city = RunningCity(settings_for(near, database={"read_timeout_seconds": 1.0}))
+    city = RunningCity(settings_for(near, **IMPATIENT))
     city.price(decision_id="before")
     links.cut("database")
     assert city.http.post("/price", json=CONTEXT).status_code == 503

@@ -2,7 +2,7 @@
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from pricemesh.errors import (
     StorageUnavailable,
 )
 from pricemesh.runtime import Runtime
-from pricemesh.store.commands import SaveDecisions
-from pricemesh.store.database import Database
+from pricemesh.store.commands import Command, SaveDecisions
+from pricemesh.store.database import CommitResult, Database
 from pricemesh.store.migration import migrate
 from pricemesh.store.tables import learner as learner_table
 from pricemesh.store.tables import metadata
@@ -97,14 +97,24 @@ def test_postgres_without_a_schema_says_what_to_do(postgres: Postgres) -> None:
         database.open(settings_for(url).schema_description)
 
 
-def test_a_full_disk_is_a_503_that_loses_nothing_and_passes(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_503_that_loses_nothing_and_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file may not grow beyond its pages. The limit is set in the writer's thread, which owns the
+    connection."""
     city = RunningCity(settings_for(f"sqlite:///{tmp_path}/city.db"))
     ids = [city.price(decision_id=f"d{i}")["decision_id"] for i in range(20)]
-    connection = city.pricing.database._connection
-    assert connection is not None
-    pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
-    connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
-    connection.rollback()
+    database = city.pricing.database
+    write = database.write
+    max_pages = 1  # SQLite takes the present number of pages for any number below it
+
+    def write_within_limit(commands: Sequence[Command]) -> CommitResult:
+        assert database._connection is not None
+        database._connection.exec_driver_sql(f"PRAGMA max_page_count={max_pages}")
+        database._connection.rollback()
+        return write(commands)
+
+    monkeypatch.setattr(database, "write", write_within_limit)
     statuses = set()
     status_by_id: dict[str, int] = {}
     for i in range(60):
@@ -118,8 +128,7 @@ def test_a_full_disk_is_a_503_that_loses_nothing_and_passes(tmp_path: Path) -> N
     assert refusal.headers["retry-after"] == "1"
     assert "full" in refusal.json()["detail"]
     version = city.state()["version"]
-    connection.exec_driver_sql("PRAGMA max_page_count=1000000")
-    connection.rollback()
+    max_pages = 1_000_000
     for id_, status in status_by_id.items():
         assert city.http.get(f"/decisions/{id_}").status_code == (200 if status == 200 else 404)
     assert city.feedback(city.price()["decision_id"], 1.0).json()["version"] == version + 1
