@@ -61,6 +61,7 @@ class Actions:
 
     def step_clock(self, audit: Audit, rng: Random) -> str:
         city = audit.city
+        audit.check()  # windows that closed before the step
         city.set_clock(0.0 if city.clock_offset else rng.choice(CLOCK_STEPS))
         return f"to {city.clock_offset:+g} s"
 

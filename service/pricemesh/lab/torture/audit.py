@@ -56,6 +56,7 @@ class Audit:
         # What is under way when the database is replaced arrives at the new one: no backup undoes it.
         self.changes_under_way: Counter[str] = Counter()  # of controls, by name
         self.amounts_sent: dict[str, set[float]] = {}  # by decision id
+        self._seen_before: dict[str, float] = {}  # when the decisions of a replaced database were seen, by id
         self._begin()
 
     def _begin(self) -> None:
@@ -74,6 +75,7 @@ class Audit:
     def rewind(self, ledger: Ledger) -> None:
         """The database was replaced by an older one, of a time when callers had been told `ledger`."""
         self.close()
+        self._seen_before |= {row.id: self._seen_at[row.number] for row in self._decisions}
         self.ledger = ledger
         for name in +self.changes_under_way:
             ledger.control(name).is_certain = False
@@ -92,6 +94,7 @@ class Audit:
         if not self.city.is_serving:
             return
         self._read()
+        self._seen_before = {}
         self._check_acknowledged()
         self._check_learner()
         self._check_letters()
@@ -133,7 +136,7 @@ class Audit:
         if row.id in self._by_id:
             raise Violated("one decision for one id", f"{self.city.name}: {row.id} twice")
         self._decisions.append(row)
-        self._seen_at[row.number] = self.city.true_time
+        self._seen_at[row.number] = self._seen_before.get(row.id, self.city.true_time)
         self._by_number[row.number] = self._by_id[row.id] = row
         self._check_guardrails(row)
         self._waiting[row.number] = row
