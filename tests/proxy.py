@@ -16,6 +16,7 @@ class Links:
         self._whole: dict[str, asyncio.Event] = {}
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()  # that are open, perhaps half
 
     def add(self, name: str, port: int) -> int:
         """A link to a port of this machine; the port at which it begins."""
@@ -30,13 +31,16 @@ class Links:
             assert task is not None
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            self._writers.add(writer)
             await whole.wait()
             try:
                 far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
             except OSError:
                 writer.close()
                 return
+            self._writers.add(far_writer)
             await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+            self._writers -= {writer, far_writer}
 
         async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with suppress(OSError):
@@ -70,6 +74,9 @@ class Links:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            for writer in self._writers:
+                writer.transport.abort()
+            await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
 
         asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
