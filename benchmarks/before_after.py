@@ -2,6 +2,7 @@
 
 Both cities are started in turn, round by round, on the same core, each with a new SQLite database; wrk loads
 /price, /feedback and /price/batch from another core. Prints the ratios of their rates, new over old.
+`--demand` loads a city of sales with the policy demand in this checkout, the default city in the other.
 """
 
 import argparse
@@ -42,6 +43,7 @@ class Side:
     source_root: Path  # the folder that contains the module
     python: Path
     module: str
+    sales: bool = False  # a city of sales, which learns by demand
 
 
 def find_side(name: str, tree: Path, python: Path | None, module: str) -> Side:
@@ -59,10 +61,13 @@ def measure(side: Side, folder: Path, seconds: float, options: Sequence[str]) ->
     environment = city_environment(f"sqlite:///{folder}/city.db") | {"PYTHONPATH": str(side.source_root)}
     if not (side.source_root / side.module / "city" / "reward.py").exists():  # it knows no [reward]
         environment = {key: value for key, value in environment.items() if "_REWARD_" not in key}
+    if side.sales:
+        environment["PRICEMESH_REWARD_KIND"] = "purchase"
+        del environment["PRICEMESH_REWARD_LARGEST"]
     command = city_command(*options, python=side.python, module=side.module)
     with serve(command, folder, environment) as server:
         prices, batches = price_requests(folder), batch_requests(folder)
-        feedback = feedback_requests(server, folder, "city", seconds).feedback
+        feedback = feedback_requests(server, folder, "city", seconds, sales=side.sales).feedback
         apply_load(server, prices, WARM_UP_SECONDS)
         return {
             "price": apply_load(server, prices, seconds),
@@ -108,6 +113,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=7, metavar="N")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each load")
+    parser.add_argument("--demand", action="store_true", help="a city of sales in this checkout")
     logs = parser.add_mutually_exclusive_group()
     logs.add_argument("--log-level", default="warning", metavar="LEVEL", help="of both [default: warning]")
     logs.add_argument("--defaults", action="store_true", help="no log options: what a user gets from each")
@@ -117,7 +123,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     old = find_side("old", options.old_tree.resolve(), options.old_python, options.old_module)
-    new = Side("new", Path(pricemesh.__file__).parents[1], Path(sys.executable), "pricemesh")
+    new = Side("new", Path(pricemesh.__file__).parents[1], Path(sys.executable), "pricemesh", options.demand)
     log_options = [] if options.defaults else ["--log-level", options.log_level]
     setting = "default settings, logs to a file" if options.defaults else f"both with {' '.join(log_options)}"
     try:

@@ -27,11 +27,16 @@ class FeedbackRequests(NamedTuple):
     mixed: Requests  # prices and feedback in turn
 
 
-def feedback_requests(server: Server, folder: Path, name: str, seconds: float) -> FeedbackRequests:
+def feedback_requests(
+    server: Server, folder: Path, name: str, seconds: float, *, sales: bool = False
+) -> FeedbackRequests:
     """Feedback for decisions that have none yet, enough for `seconds` of each kind."""
     rng = random.Random(1)
     items = [
-        ("/feedback", {"decision_id": id_, "reward": rng.random()})
+        (
+            "/feedback",
+            {"decision_id": id_, **({"sold": rng.randrange(2)} if sales else {"reward": rng.random()})},
+        )
         for id_ in fresh_ids(server.http, rng, round(1.5 * FEEDBACK_PER_SECOND * seconds))
     ]
     third = len(items) // 3
