@@ -5,7 +5,7 @@ A sale is added to the sums G and h at the chance that its decision assumed (`de
 depend on the city's rows alone. Cities exchange them for the common coefficients, with the local ones
 integrated out, and pool them as NetPool does: F = G + 1/v + L, theta = F^-1 (h + e). The radius uses V = F +
 w zz' of all decisions without feedback.
-Chosen is the largest margin_k sigma(eta_k + alpha_t sd_k), alpha_t = max(alpha, 1.5 / sqrt(1 + t / 10)).
+Chosen is the largest margin_k sigma(eta_k + alpha_t sd_k), alpha_t = max(alpha, 1.5 / sqrt(1 + t / 30)).
 
 >>> import numpy as np
 >>> from pricemesh.core.ladder import Ladder
@@ -55,7 +55,7 @@ from pricemesh.core.summary import Field, Layout, Parts
 from pricemesh.core.ucb import Score
 from pricemesh.errors import InvalidFeedback, InvalidParameter
 
-EARLY_ALPHA, EARLY_FEEDBACK = 1.5, 10.0
+EARLY_ALPHA, EARLY_FEEDBACK = 1.5, 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
