@@ -151,7 +151,7 @@ class Mesh:
         return sums(self.waiting[i])[0] if self.waiting[i] else 0.0
 
     def alpha_t(self, i: int, alpha: float) -> float:
-        return max(alpha, 1.5 / float(np.sqrt(1 + len(self.rows[i]) / 10)))
+        return max(alpha, 1.5 / float(np.sqrt(1 + len(self.rows[i]) / 30)))
 
     def expected(self, i: int, x: Any, alpha: float) -> tuple[list[float], list[float]]:
         """Estimates and radii in money, with heterogeneity 0 and equal trust."""
