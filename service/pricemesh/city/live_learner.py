@@ -43,6 +43,7 @@ class LiveLearner:
         self.lessons_between_snapshots = LESSONS_BETWEEN_SNAPSHOTS
         self.rows_between_snapshots = ROWS_BETWEEN_SNAPSHOTS
         self.position = Position()  # of the rows that the learner has counted
+        self.is_whole = True  # it has counted no row after them
         self.rows_since_snapshot = 0  # that began or stopped to wait for feedback
         arms = settings.shape.arms
         self.lesson_counts = np.zeros(arms)  # by arm
@@ -62,7 +63,7 @@ class LiveLearner:
         self.pend(outcome.decisions)
         self.learn(outcome.lessons)
         self.release(outcome.released)
-        self.position = outcome.position
+        self.position, self.is_whole = outcome.position, outcome.is_whole
 
     def learn(self, lessons: Iterable[Lesson]) -> None:
         learner = self.learner
@@ -85,7 +86,7 @@ class LiveLearner:
         assert lesson.sold is not None
         return lesson.sold / self._settings.reward.max_units
 
-    def count(self, decisions: Sequence[Decision]) -> None:
+    def count(self, decisions: Sequence[Decision | Unanswered]) -> None:
         counts = self.decision_counts
         for decision in decisions:
             counts[decision.arm] += 1
@@ -133,14 +134,14 @@ class LiveLearner:
 
     @property
     def snapshot_due(self) -> bool:
-        return (
+        return self.is_whole and (
             self.version - self.snapshot_version >= self.lessons_between_snapshots
             or self.rows_since_snapshot >= self.rows_between_snapshots
         )
 
     @property
     def has_unsaved_rows(self) -> bool:
-        return self.version > self.snapshot_version or self.rows_since_snapshot > 0
+        return self.is_whole and (self.version > self.snapshot_version or self.rows_since_snapshot > 0)
 
     def snapshot_submitted(self, snapshot: SaveSnapshot) -> None:
         self.snapshot_version, self.rows_since_snapshot = snapshot.version, 0

@@ -20,6 +20,7 @@ class TimeLimits(NamedTuple):
 
 class Backend(Protocol):
     committing: bool  # whether the transaction under way has reached the statement that commits it
+    shared: bool  # whether other replicas of the city write too
 
     @property
     def engine(self) -> Engine: ...
@@ -58,6 +59,18 @@ class Backend(Protocol):
     ) -> int:
         """Insert rows that have the values `common` in common; `columns` holds the values that differ, as
         one sequence per column. Returns the number of the last row."""
+        ...
+
+    def insert_feedback(
+        self,
+        connection: Connection,
+        common: dict[str, Any],
+        columns: Mapping[str, Sequence[Any]],
+        version: int,
+        count: int,
+    ) -> tuple[int, int]:
+        """As `insert`, for feedback whose `count` versions follow `version`. Also returns the version before
+        them: a later one where replicas have written meanwhile; then all are shifted by the difference."""
         ...
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:

@@ -6,7 +6,7 @@ differs between SQLite and Postgres is behind `Backend`.
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from alembic.util import CommandError
@@ -26,8 +26,8 @@ from pricemesh.runtime import Runtime
 from pricemesh.store import schema
 from pricemesh.store.backend import Backend, TimeLimits
 from pricemesh.store.causes import cause_of, was_rolled_back
-from pricemesh.store.commands import Command, Lesson, Position, Probe, Unanswered
-from pricemesh.store.commit_result import CommitResult, Missed
+from pricemesh.store.commands import Command, Lesson, Position, Probe
+from pricemesh.store.commit_result import CommitResult, Missed, failed, joined
 from pricemesh.store.faults import NOTHING_CHANGED, WHAT_TO_DO_IN_DOUBT, reason
 from pricemesh.store.pending import Change, changes_since, missed_since
 from pricemesh.store.postgres import Postgres
@@ -53,6 +53,8 @@ log = logging.getLogger("pricemesh")
 
 
 class Database:
+    is_shared = False  # with other replicas
+
     def __init__(
         self,
         url: str,
@@ -65,7 +67,7 @@ class Database:
         self._runtime = runtime
         self._lock_wait_seconds = lock_wait_seconds
         self._limits = limits or TimeLimits()
-        self._backend = _backend(url, self._limits)
+        self._backend = self._backend_of(url)
         self.reader = Reader(self._backend)
         self._connection: Connection | None = None
         self._version = 0
@@ -77,6 +79,11 @@ class Database:
         self.position = self._confirmed_position = Position()  # of the committed rows
         self._is_started = False
         self._is_silent = False  # the server answered nothing at all; only a probe asks it again
+
+    def _backend_of(self, url: str) -> Backend:
+        parts = make_url(url)
+        kind = Sqlite if parts.get_backend_name() == "sqlite" else Postgres
+        return kind(parts, self._limits)
 
     # Start and end
 
@@ -100,7 +107,7 @@ class Database:
         that has counted nothing begins with the last MAX_FIRST_DECISIONS."""
         with self._starting():
             connection = self._own()
-            with connection.begin():
+            with self._start_reading(connection):
                 settled = max(self.position.settled, counted.settled)
                 if not counted.decision:
                     settled = max(settled, self.position.decision - MAX_FIRST_DECISIONS)
@@ -115,7 +122,7 @@ class Database:
         while True:
             with self._starting():
                 connection = self._own()
-                with connection.begin():
+                with self._start_reading(connection):
                     group = lessons_since(connection, version, waiting=waiting)
             if not group:
                 self._version = self._confirmed_version = version
@@ -139,6 +146,10 @@ class Database:
             connection.commit()
             after, _ = schema.revisions(connection)
             return before, after
+
+    def _start_reading(self, connection: Connection) -> AbstractContextManager[Any]:
+        """Around what a start reads of the rows."""
+        return connection.begin()
 
     @contextmanager
     def _starting(self) -> Iterator[None]:
@@ -255,11 +266,12 @@ class Database:
             with self._backend.transaction(connection, commands):
                 outcome = carry_out(self._backend, connection, commands, self._version, self.position)
             self._runtime.disk.after_commit()
+            outcome = self._in_order(connection, outcome)
         except (NotStarted, OperationalError, OSError) as fault:
             raise self._failure("the database does not take writes", fault) from None
         except DBAPIError as fault:
             if len(commands) > 1 and not fault.connection_invalidated:
-                return self._commit_one_by_one(commands)
+                return self._commit_in_parts([[command] for command in commands])
             raise self._failure("the database refused", fault) from None
         except SQLAlchemyError as fault:
             raise self._failure("the database failed", fault) from None
@@ -268,6 +280,10 @@ class Database:
         missed, self._missed = self._missed, []
         recovered, self._recovered = self._recovered, None
         return outcome.after(missed)._replace(recovered=recovered)
+
+    def _in_order(self, connection: Connection, outcome: CommitResult) -> CommitResult:  # noqa: ARG002
+        """What a commit did, after all that was committed before it."""
+        return outcome
 
     @property
     def is_silent(self) -> bool:
@@ -298,32 +314,22 @@ class Database:
         if (lost := self._backend.fault()) is not None:
             raise StorageUnavailable(lost, StorageCause.GONE)
 
-    def _commit_one_by_one(self, commands: Sequence[Command]) -> CommitResult:
-        """Commit each command alone, so that one that the database refuses does not fail the others. Whatever
+    def _commit_in_parts(self, parts: Sequence[Sequence[Command]]) -> CommitResult:
+        """Commit each part alone, so that one that the database refuses does not fail the others. Whatever
         befalls one of them, the lessons of those that were committed are returned."""
-        faults: list[StorageUnavailable] = []
-        released: list[Unanswered] = []
-        total = CommitResult([], [], [], faults, released)
-        recovered: PresentState | None = None
-        for command in commands:
+        outcomes: list[CommitResult] = []
+        for commands in parts:
             try:
-                outcome = self.write([command])
+                outcomes.append(self.write(commands))
             except StorageUnavailable as fault:
-                faults.append(fault)
-                total.results.append(fault)
+                outcomes.append(failed(fault, len(commands)))
             except Exception as fault:
                 log.exception("unforeseen, in a commit")
-                faults.append(self._failure("the database failed", fault))
-                total.results.append(faults[-1])
-            else:
-                total.results.extend(outcome.results)
-                total.lessons.extend(outcome.lessons)
-                total.decisions.extend(outcome.decisions)
-                released.extend(outcome.released)
-                recovered = outcome.recovered or recovered
-        if recovered is not None:  # between two of these commands: it is to be read again after the last
+                outcomes.append(failed(self._failure("the database failed", fault), len(commands)))
+        total = joined(outcomes, self.position)
+        if total.recovered is not None:  # between two of these parts: it is to be read again after the last
             self._in_doubt = self._is_memory_stale = True
-        return total._replace(position=self.position, recovered=recovered)
+        return total
 
     def _recover(self, connection: Connection) -> None:
         """Read what a commit did that failed and happened nevertheless. It waits here until a commit succeeds
@@ -341,8 +347,3 @@ class Database:
             with connection.begin():
                 self._recovered = read_present_state(connection, self._runtime)
             self._is_memory_stale = False
-
-
-def _backend(url: str, limits: TimeLimits) -> Backend:
-    parts = make_url(url)
-    return Sqlite(parts, limits) if parts.get_backend_name() == "sqlite" else Postgres(parts, limits)

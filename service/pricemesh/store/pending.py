@@ -3,7 +3,7 @@
 A snapshot says how far it has counted them; a start reads only the rows after that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -18,6 +18,9 @@ from pricemesh.store.tables import city, decisions, feedback
 ROWS_PER_READ = 5000
 MAX_ROWS_IN_DOUBT = 10_000  # more than one commit can hold
 
+Ranges = Sequence[tuple[int, int]]  # of numbers, first and last
+
+_ALL = sa.true()
 _ANSWERED = decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number)
 _UNANSWERED = (
     select(decisions.c.number, *(decisions.c[name] for name in Unanswered._fields))
@@ -49,12 +52,17 @@ def newest_position(connection: Connection) -> Position:
     return Position(decision, answer, connection.scalar(select(city.c.settled_through)) or 0)
 
 
-def changes_since(connection: Connection, counted: Position, now: Position) -> Iterator[Change]:
-    """From what waited at `counted` to what waits at `now`, apart from decisions that were learned."""
-    ended = _released_since(connection, counted, now, counted.decision)
+def changes_since(
+    connection: Connection, counted: Position, now: Position, own: Ranges = ()
+) -> Iterator[Change]:
+    """From what waited at `counted` to what waits at `now`, apart from decisions that were learned. Decisions
+    in `own` are counted, too."""
+    ended = _released_since(connection, counted, now, counted.decision, own)
     for group in ended:
         yield Change([], group)
-    for group in _unanswered(connection, max(counted.decision, now.settled), now.decision):
+    for group in _unanswered(
+        connection, max(counted.decision, now.settled), now.decision, ~between(decisions.c.number, own)
+    ):
         yield Change(group, [])
 
 
@@ -75,19 +83,28 @@ def missed_since(connection: Connection, version: int, position: Position) -> Mi
 
 
 def _released_since(
-    connection: Connection, before: Position, now: Position, last: int
+    connection: Connection, before: Position, now: Position, last: int, own: Ranges = ()
 ) -> Iterator[list[Unanswered]]:
-    """Decisions up to `last` that stopped waiting without being learned: by feedback while learning was
-    frozen, or because their window closed."""
-    waited = (decisions.c.number > before.settled, decisions.c.number <= last)
-    yield from _in_groups(connection, _FROZEN.where(*waited), feedback.c.number, before.feedback)
-    yield from _unanswered(connection, before.settled, min(now.settled, last))
+    """Decisions up to `last`, or in `own`, that stopped waiting without being learned: by feedback while
+    learning was frozen, or because their window closed."""
+    number = decisions.c.number
+    counted = (number <= last) | between(number, own) if own else number <= last
+    frozen = _FROZEN.where(number > before.settled, counted)
+    yield from _in_groups(connection, frozen, feedback.c.number, before.feedback)
+    end = now.settled if own else min(now.settled, last)
+    yield from _unanswered(connection, before.settled, end, counted)
 
 
-def _unanswered(connection: Connection, first: int, last: int) -> Iterator[list[Unanswered]]:
+def between(number: sa.Column[Any], ranges: Ranges) -> sa.ColumnElement[bool]:
+    return sa.or_(sa.false(), *(number.between(first, last) for first, last in ranges))
+
+
+def _unanswered(
+    connection: Connection, first: int, last: int, condition: sa.ColumnElement[bool] = _ALL
+) -> Iterator[list[Unanswered]]:
     """Decisions without feedback, after `first` and up to `last`."""
     if first < last:
-        query = _UNANSWERED.where(decisions.c.number <= last)
+        query = _UNANSWERED.where(decisions.c.number <= last, condition)
         yield from _in_groups(connection, query, decisions.c.number, first)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import URL, Column, Connection, Engine, String, create_engine, event
@@ -50,9 +50,12 @@ _END_SESSION = sa.text(
 
 
 class Postgres:
+    idle_in_transaction_seconds = IDLE_IN_TRANSACTION_SECONDS
+
     def __init__(self, url: URL, limits: TimeLimits) -> None:
-        self.engine = _engine(url, limits)
+        self.engine = _engine(url, limits, self.idle_in_transaction_seconds)
         self.committing = False
+        self.shared = False
         self._commits_each = False  # whether a statement is a transaction of its own
         self._limit_seconds: float | None = None  # on the writer's connection, for a small commit
         self._limit_factor = 1
@@ -72,8 +75,7 @@ class Postgres:
         return connection
 
     def _lock(self, connection: Connection, city: str) -> None:
-        digest = hashlib.sha256(f"pricemesh:{city}".encode()).digest()
-        key = {"key": int.from_bytes(digest[:8], "big", signed=True)}
+        key = {"key": lock_key(f"pricemesh:{city}")}
         if connection.scalar(_TRY_LOCK, key):
             return
         if self._ended_session(connection):
@@ -148,7 +150,20 @@ class Postgres:
     ) -> int:
         """One statement. Every column is one array in Postgres' text form, which is faster to write here than
         by the driver. Vectors are one byte string, which the server cuts."""
-        parameters = common.copy()
+        number: int
+        (number,) = self._insert(connection, table, common, columns, SINGLE_WRITER)
+        return number
+
+    def _insert(
+        self,
+        connection: Connection,
+        table: str,
+        common: dict[str, Any],
+        columns: Mapping[str, Sequence[Any]],
+        order: "Order",
+        **more: Any,
+    ) -> tuple[Any, ...]:
+        parameters = common | more
         for name, values in columns.items():
             if name == "vectors":
                 lengths = [len(value) for value in values]
@@ -158,9 +173,18 @@ class Postgres:
             else:
                 parameters[name] = _array(values)
         self.committing = self._commits_each
-        statement = _insert_statement(table, tuple(common), tuple(columns))
-        number: int = connection.exec_driver_sql(statement, parameters).scalar_one()
-        return number
+        statement = _insert_statement(table, tuple(common), tuple(columns), order)
+        return tuple(connection.exec_driver_sql(statement, parameters).one())
+
+    def insert_feedback(
+        self,
+        connection: Connection,
+        common: dict[str, Any],
+        columns: Mapping[str, Sequence[Any]],
+        version: int,
+        count: int,  # noqa: ARG002
+    ) -> tuple[int, int]:
+        return self.insert(connection, "feedback", common, columns), version
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
         return _rows(connection, f"{query} = ANY(%s::TEXT[])", ids)
@@ -174,7 +198,12 @@ class Postgres:
         return _rows(connection, _LATEST_PRICES, subjects)
 
 
-def _engine(url: URL, limits: TimeLimits) -> Engine:
+def lock_key(name: str) -> int:
+    """Of an advisory lock."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
+
+
+def _engine(url: URL, limits: TimeLimits, idle_in_transaction_seconds: int) -> Engine:
     from pricemesh.store.postgres_driver import BinaryCursor, bounded  # a city on SQLite starts without them
 
     connection_type = bounded(limits.commit_seconds)
@@ -195,6 +224,7 @@ def _engine(url: URL, limits: TimeLimits) -> Engine:
     def configure(driver: Any, _record: Any) -> None:
         driver.silence_seconds = limits.read_seconds
         values = _PLANS | _SESSION_LIMITS | _timeouts(limits.read_seconds)
+        values["idle_in_transaction_session_timeout"] = f"{idle_in_transaction_seconds}s"
         driver.execute(_set_config(values)).close()
         driver.commit()
 
@@ -207,7 +237,6 @@ def _engine(url: URL, limits: TimeLimits) -> Engine:
 # that plan.
 _PLANS = {f"enable_{method}": "off" for method in ("seqscan", "hashjoin", "mergejoin")}
 _SESSION_LIMITS = {  # by these the server notices that its client is gone, and gives the lock back
-    "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_SECONDS}s",
     "tcp_keepalives_idle": KEEPALIVE_IDLE_SECONDS,
     "tcp_keepalives_interval": KEEPALIVE_INTERVAL_SECONDS,
     "tcp_keepalives_count": KEEPALIVE_COUNT,
@@ -256,21 +285,35 @@ def _set_autocommit(connection: Connection, driver: Any, enabled: bool) -> None:
         raise driver_fault(connection, fault) from None
 
 
+class Order(NamedTuple):
+    """How an INSERT waits for its turn, where several processes write."""
+
+    turn: str = ""  # a query named `turn`, which returns one row once it is
+    version: str = "batch_version"
+    results: str = ""  # more columns of the result
+
+
+SINGLE_WRITER = Order()
+
+
 @cache
-def _insert_statement(table: str, common: tuple[str, ...], columns: tuple[str, ...]) -> str:
+def _insert_statement(
+    table: str, common: tuple[str, ...], columns: tuple[str, ...], order: Order = SINGLE_WRITER
+) -> str:
     types = {name: _type(metadata.tables[table].c[name]) for name in common + columns}
     values = [f"%({name})s::{types[name]}" for name in common]
-    values += [
-        "substring(%(vectors)b FROM start FOR length)" if name == "vectors" else name for name in columns
-    ]
+    expressions = {"vectors": "substring(%(vectors)b FROM start FOR length)", "version": order.version}
+    values += [expressions.get(name, name) for name in columns]
     arrays = {name: types[name] for name in columns if name != "vectors"}
     if "vectors" in columns:
         arrays |= {"start": "INT", "length": "INT"}
     lists = ", ".join(f"%({name})s::{type_}[]" for name, type_ in arrays.items())
+    turn, join = (f"{order.turn}, ", "CROSS JOIN turn ") if order.turn else ("", "")
+    batch = ", ".join("batch_version" if name == "version" else name for name in arrays)
     return (
-        f"WITH inserted AS (INSERT INTO {table} ({', '.join(common + columns)}) SELECT {', '.join(values)} "
-        f"FROM unnest({lists}) WITH ORDINALITY AS batch({', '.join(arrays)}, place) ORDER BY place "
-        "RETURNING number) SELECT max(number) FROM inserted"
+        f"WITH {turn}inserted AS (INSERT INTO {table} ({', '.join(common + columns)}) "
+        f"SELECT {', '.join(values)} FROM unnest({lists}) WITH ORDINALITY AS batch({batch}, place) "
+        f"{join}ORDER BY place RETURNING number) SELECT max(number){order.results} FROM inserted"
     )
 
 

@@ -116,14 +116,21 @@ class Reader:
 
 
 def lessons_since(
-    connection: Connection, version: int, limit: int = 1000, waiting: tuple[int, int] = (0, 0)
+    connection: Connection,
+    version: int,
+    limit: int = 1000,
+    waiting: tuple[int, int] = (0, 0),
+    more_waiting: Sequence[tuple[int, int]] = (),
 ) -> list[Lesson]:
     """At most `limit` lessons after `version`, in the order of their versions. Decisions after the first
-    number of `waiting`, up to the second, waited for feedback."""
+    number of `waiting`, up to the second, waited for feedback, and those in the ranges of `more_waiting`."""
     columns = (decisions.c.arm, decisions.c.vectors, feedback.c.reward, feedback.c.version)
     number = decisions.c.number
+    waited: sa.ColumnElement[bool] = number.between(waiting[0] + 1, waiting[1])
+    if more_waiting:
+        waited = sa.or_(waited, *(number.between(first, last) for first, last in more_waiting))
     query = (
-        select(*columns, feedback.c.sold, decisions.c.chance, number.between(waiting[0] + 1, waiting[1]))
+        select(*columns, feedback.c.sold, decisions.c.chance, waited)
         .select_from(feedback.join(decisions, feedback.c.decision == decisions.c.number))
         .where(feedback.c.version > version)
         .order_by(feedback.c.version)

@@ -50,6 +50,7 @@ ON decisions.number = (
 class Sqlite:
     def __init__(self, url: URL, limits: TimeLimits) -> None:
         self.committing = False
+        self.shared = False
         self._pragmas = (*_PRAGMAS, _busy_timeout(limits.read_seconds))
         self._path = str(url.database)
         self._wal_pages = SHORT_WAL_PAGES
@@ -188,6 +189,16 @@ class Sqlite:
             result = connection.exec_driver_sql(statement, (*common.values(), *chain.from_iterable(several)))
             number = result.lastrowid
         return number
+
+    def insert_feedback(
+        self,
+        connection: Connection,
+        common: dict[str, Any],
+        columns: Mapping[str, Sequence[Any]],
+        version: int,
+        count: int,  # noqa: ARG002
+    ) -> tuple[int, int]:
+        return self.insert(connection, "feedback", common, columns), version
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
         return _rows(connection, f"{query} IN (SELECT value FROM json_each(?))", ids)

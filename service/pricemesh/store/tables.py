@@ -82,6 +82,14 @@ city = Table(
     Column("settled_through", BigInteger, nullable=False),
 )
 
+shared_log = Table(  # one row, which replicas lock to write in one order; other cities do not use it
+    "shared_log",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),  # of the newest feedback; since the first replica's start
+    Column("changes", BigInteger, nullable=False),  # of anything but decisions, feedback and snapshots
+)
+
 controls = Table(
     "controls",
     metadata,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
+import msgspec
 from sqlalchemy import Column, Connection, insert, select
 
 from pricemesh.core.decision import OWN_COLUMNS, Decision, Margin, Occasion
@@ -29,6 +30,7 @@ from pricemesh.store.commands import (
     UpdateMesh,
 )
 from pricemesh.store.commit_result import CommitResult
+from pricemesh.store.following import record_change
 from pricemesh.store.reads import decisions_by_id, feedback_by_id
 from pricemesh.store.tables import (
     city,
@@ -49,6 +51,7 @@ FEEDBACK_COLUMNS = ("decision", "reward", "sold", "received_at", "version")
 MOSTLY_COMMON_COLUMNS = ("subject", "limited_by", "propensity", "chance", *Occasion._fields)
 
 
+NOT_IN_MEMORY = {CloseWindow, SaveSnapshot, Probe}  # other replicas need not be told of them
 PROBE_NAME = "probe"
 PROBE_CHARACTERS = 64 * 1024  # several pages: a write into the last free page proves little
 
@@ -71,11 +74,14 @@ def carry_out(
             rewards.append((i, command))
         else:
             others.append((i, command))
+    new_feedback = (0, 0)
     if prices:
         rows, number = _save_decisions(backend, connection, prices, results)
         position = position._replace(decision=number or position.decision)
     if rewards:
-        version, position = _save_feedback(backend, connection, rewards, results, version, position, released)
+        version, position, new_feedback = _save_feedback(
+            backend, connection, rewards, results, version, position, released
+        )
         lessons += [item.lesson for i, _ in rewards for item in results[i] if item.lesson is not None]
     for i, command in others:
         if isinstance(command, CloseWindow):
@@ -83,10 +89,12 @@ def carry_out(
                 backend, connection, command, version, position, released
             )
             lessons += defaults
-            version += len(defaults)
+            version = defaults[-1].version if defaults else version
         else:
             _save_other(connection, command)
-    return CommitResult(results, lessons, rows, (), released, position, version)
+    is_change = backend.shared and not {type(command) for _, command in others} <= NOT_IN_MEMORY
+    changes = record_change(connection) if is_change else 0
+    return CommitResult(results, lessons, rows, (), released, position, version, None, changes, *new_feedback)
 
 
 def _save_other(connection: Connection, command: Command) -> None:
@@ -185,9 +193,10 @@ def _save_feedback(
     version: int,
     position: Position,
     released: list[Unanswered],
-) -> tuple[int, Position]:
+) -> tuple[int, Position, tuple[int, int]]:
     """Insert rewards for decisions that have none yet. Returns the learner's version and the position after
-    them; adds to `released`."""
+    them, how many they are, and the number of the newest of their decisions; adds to `released`."""
+    before = version
     ids = list({id_ for _, command in commands for id_, _ in command.items})
     by_id = feedback_by_id(backend, connection, ids)
     stored = {id_: row[7:10] for id_, row in by_id.items() if row[7] is not None}  # reward, sold, version
@@ -222,7 +231,22 @@ def _save_feedback(
                 stored[id_] = (reward, sold, row_version)
                 rows.append((number, reward, sold, command.at, row_version))
             results[i].append(result)
-    return version, _insert_feedback(backend, connection, rows, position, by_default=False)
+    position, shift = _insert_feedback(
+        backend, connection, rows, position, before, version - before, by_default=False
+    )
+    if shift:
+        for i, _ in commands:
+            results[i] = [_shifted(result, shift) for result in results[i]]
+    return version + shift, position, (len(rows), max((row[0] for row in rows), default=0))
+
+
+def _shifted(result: FeedbackResult, shift: int) -> FeedbackResult:
+    """The same of a lesson whose version is higher by `shift`."""
+    if result.lesson is None:
+        return result
+    version = result.lesson.version + shift
+    lesson = msgspec.structs.replace(result.lesson, version=version)
+    return msgspec.structs.replace(result, version=version, lesson=lesson)
 
 
 def _reward(margin: Margin | None, price: float, vectors: bytes, amount: float) -> tuple[float, float | None]:
@@ -237,15 +261,18 @@ def _insert_feedback(
     connection: Connection,
     rows: Sequence[FeedbackRow],
     position: Position,
+    version: int,
+    count: int,
     *,
     by_default: bool,
-) -> Position:
-    """Returns the position after them."""
+) -> tuple[Position, int]:
+    """Rows of which `count` have the versions after `version`. Returns the position after them, and by how
+    much their versions are higher, because replicas wrote before."""
     if not rows:
-        return position
+        return position, 0
     columns = dict(zip(FEEDBACK_COLUMNS, zip(*rows, strict=True), strict=True))
-    number = backend.insert(connection, "feedback", {"by_default": by_default}, columns)
-    return position._replace(feedback=number)
+    number, before = backend.insert_feedback(connection, {"by_default": by_default}, columns, version, count)
+    return position._replace(feedback=number), before - version
 
 
 def _close_window(
@@ -290,7 +317,11 @@ def _close_window(
             row_version = version
             lessons.append(Lesson(row.arm, row.vectors, reward, version, sold, row.chance, waited))
         rows.append((row.number, reward, sold, command.at, row_version))
-    position = _insert_feedback(backend, connection, rows, position, by_default=True)
+    position, shift = _insert_feedback(
+        backend, connection, rows, position, version - len(lessons), len(lessons), by_default=True
+    )
+    if shift:
+        lessons = [msgspec.structs.replace(lesson, version=lesson.version + shift) for lesson in lessons]
     if closing:
         last = closing[-1].number
         connection.execute(city.update().values(settled_through=last))

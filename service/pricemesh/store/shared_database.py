@@ -1,0 +1,180 @@
+"""A city's database that several replicas write: each learns every row, in the order of the versions.
+
+Own rows are counted when they are committed, as in a city of one process. Rows of others are read from the
+tables, at the latest by the next `follow`. Where others wrote between own rows, own lessons are read from the
+tables, too: the order of versions is the order of learning.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from pricemesh.errors import NotStarted, StorageUnavailable
+from pricemesh.store import schema
+from pricemesh.store.backend import Backend
+from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
+from pricemesh.store.commit_result import CommitResult
+from pricemesh.store.database import Database
+from pricemesh.store.following import (
+    OwnRows,
+    freeze,
+    open_log,
+    read_changes,
+    read_missed,
+    read_newest,
+    snapshot,
+)
+from pricemesh.store.shared_postgres import SharedPostgres
+from pricemesh.store.startup import StoredState, check_description, read_present_state, read_state
+
+log = logging.getLogger("pricemesh")
+
+MAX_TRIES = 5  # of a command that met what another replica was writing
+
+
+class SharedDatabase(Database):
+    is_shared = True
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._own_rows = OwnRows()
+        self._changes = 0  # of what replicas have in memory, as this one knows it
+
+    def _backend_of(self, url: str) -> Backend:
+        return SharedPostgres(make_url(url), self._limits)
+
+    # Start
+
+    def open(self, description: dict[str, Any]) -> StoredState:
+        """As of a city of one process; but the rows are read at one moment, which ends with `lessons`."""
+        with self._starting():
+            connection = self._own_patiently()
+            current, target = schema.revisions(connection)
+            connection.rollback()
+            if current != target:
+                self._backend.update_schema(connection, current, target)
+            self._describe(connection, description)
+            freeze(connection)
+            stored = read_state(connection, self._runtime)
+            self._changes = read_changes(connection)
+        self.position = self._confirmed_position = stored.position
+        return stored
+
+    def _describe(self, connection: Connection, description: dict[str, Any]) -> None:
+        """Several replicas may be the first of a new city."""
+        for tries_left in reversed(range(MAX_TRIES)):
+            try:
+                with connection.begin():
+                    check_description(connection, self._city, description)
+                    read_present_state(connection, self._runtime)
+                    open_log(connection)
+                return
+            except IntegrityError:
+                if not tries_left:
+                    raise
+
+    def _start_reading(self, connection: Connection) -> AbstractContextManager[Any]:
+        return nullcontext() if connection.in_transaction() else snapshot(connection)
+
+    # Writing
+
+    def write(self, commands: Sequence[Command]) -> CommitResult:
+        """Prices and feedback are one statement each, and so commit by themselves."""
+        parts = _parts(commands)
+        if len(parts) == 1:
+            return self._write_again(commands)
+        outcome = self._commit_in_parts([[commands[i] for i in places] for places in parts])
+        by_place = dict(zip([i for places in parts for i in places], outcome.results, strict=True))
+        return outcome._replace(results=[by_place[i] for i in range(len(commands))])
+
+    def _write_again(self, commands: Sequence[Command]) -> CommitResult:
+        """Where another replica has just written the same id, or feedback for the same decision, once more:
+        now it can be read."""
+        for tries_left in reversed(range(MAX_TRIES)):
+            try:
+                return super().write(commands)
+            except StorageUnavailable as fault:
+                if not tries_left or not isinstance(fault.__context__, IntegrityError):
+                    raise
+        raise AssertionError
+
+    def _in_order(self, connection: Connection, outcome: CommitResult) -> CommitResult:
+        if outcome.changes == self._changes + 1:
+            self._changes = outcome.changes
+        before, after = self.position, outcome.position
+        if outcome.decisions:
+            first = after.decision - len(outcome.decisions) + 1
+            if first != before.decision + 1 or self._own_rows:
+                self._own_rows.add(first, after.decision)
+                return outcome._replace(position=before, is_whole=False)
+        elif after != before and not self._follows(outcome):
+            self._look(connection)
+            return outcome._replace(lessons=[], released=[], position=self.position, version=self._version)
+        return outcome._replace(is_whole=not self._own_rows)
+
+    def _follows(self, outcome: CommitResult) -> bool:
+        """Whether feedback comes directly after what this replica has learned and counted."""
+        before, after, newest = self.position, outcome.position, outcome.newest_decision
+        return (
+            outcome.version - len(outcome.lessons) == self._version
+            and after.feedback - outcome.feedback_rows == before.feedback
+            and after.settled == before.settled
+            and (newest <= before.decision or newest in self._own_rows)
+        )
+
+    # Reading what others wrote
+
+    def follow(self) -> CommitResult | None:
+        """What is to be learned and counted of the rows that others wrote; None where there is nothing."""
+        try:
+            self._begin()
+            connection = self._own()
+            if not self._in_doubt and not self._has_news(connection):
+                return None
+            self._look(connection)
+            self._recover_state(connection)
+        except StorageUnavailable:
+            raise
+        except (SQLAlchemyError, NotStarted, OSError) as fault:
+            raise self._failure("the database cannot be read", fault) from None
+        self._in_doubt = self._is_silent = False
+        missed, self._missed = self._missed, []
+        recovered, self._recovered = self._recovered, None
+        seen = CommitResult([], [], [], position=self.position, version=self._version, recovered=recovered)
+        return seen.after(missed)
+
+    def _has_news(self, connection: Connection) -> bool:
+        with self._backend.reading(connection):
+            newest = read_newest(connection)
+        position = newest.position._replace(settled=max(newest.position.settled, self.position.settled))
+        known = (self._version, self._changes, self.position)
+        return bool(self._own_rows) or (newest.version, newest.changes, position) != known
+
+    def _look(self, connection: Connection) -> None:
+        """Read all that was committed and is not learned or counted here. It waits until it is returned."""
+        with snapshot(connection):
+            changes = read_changes(connection)
+            missed = read_missed(connection, self._version, self.position, self._own_rows)
+            if changes != self._changes:
+                self._recovered = read_present_state(connection, self._runtime)
+        self._changes, self._own_rows = changes, OwnRows()
+        self.position = missed.position
+        if missed.lessons:
+            self._version = missed.lessons[-1].version
+        self._missed.append(missed)
+
+    def _recover(self, connection: Connection) -> None:
+        self._look(connection)
+
+
+def _parts(commands: Sequence[Command]) -> list[list[int]]:
+    """The places of prices, of feedback, and of each other command."""
+    prices = [i for i, command in enumerate(commands) if isinstance(command, SaveDecisions)]
+    rewards = [i for i, command in enumerate(commands) if isinstance(command, SaveFeedback)]
+    others = [[i] for i in range(len(commands)) if i not in prices and i not in rewards]
+    return [part for part in (prices, rewards, *others) if part]

@@ -1,0 +1,80 @@
+"""Postgres with several replicas of one city: they write in one order, and no lock outlives a statement.
+
+Decisions take their numbers, and feedback its numbers and versions, inside the one statement that inserts and
+commits them, behind an advisory lock or the row of `shared_log`. Both are held until the commit is visible.
+So at every moment the rows that can be read are the first ones in the order of their numbers and versions,
+and a replica that is stopped between two statements holds nobody up.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from pricemesh.errors import DatabaseInUse, StorageUnavailable
+from pricemesh.store.postgres import Order, Postgres, lock_key
+
+_TRY_SHARED_LOCK = sa.text("SELECT pg_try_advisory_lock_shared(:key)")
+_IS_THERE = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid AND backend_start::TEXT = :start")
+TRIES_TO_SEE_IT_END = 50
+
+_DECISIONS = Order("turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(%(lock)s))")
+_FEEDBACK = Order(
+    "turn AS (UPDATE shared_log SET version = version + %(count)s WHERE id = 1 "
+    "RETURNING version - %(count)s AS before)",
+    "batch_version - %(after)s + turn.before",
+    ", (SELECT before FROM turn)",
+)
+
+
+class SharedPostgres(Postgres):
+    idle_in_transaction_seconds = 2  # a replica that is stopped in a transaction blocks others no longer
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.shared = True
+        self._decisions_lock = 0
+
+    def _lock(self, connection: Connection, city: str) -> None:
+        """Beside other replicas, but not beside a process that must be alone."""
+        self._decisions_lock = lock_key(f"pricemesh:{city}:decisions")
+        self._end_own_session(connection)
+        if not connection.scalar(_TRY_SHARED_LOCK, {"key": lock_key(f"pricemesh:{city}")}):
+            raise DatabaseInUse(
+                f"a process that must be alone serves {city} from this database, or migrates it: let every "
+                "process of this city have database.replicas = true"
+            )
+
+    def _end_own_session(self, connection: Connection) -> None:
+        """Until it has ended, a commit of this replica may be under way there."""
+        if not self._ended_session(connection):
+            return
+        assert self._session is not None
+        pid, start = self._session
+        for _ in range(TRIES_TO_SEE_IT_END):
+            if not connection.scalar(_IS_THERE, {"pid": pid, "start": start}):
+                return
+            connection.execute(sa.text("SELECT pg_sleep(0.01)"))
+        raise StorageUnavailable("the server has not ended this replica's last connection yet")
+
+    def insert(
+        self, connection: Connection, table: str, common: dict[str, Any], columns: Mapping[str, Sequence[Any]]
+    ) -> int:
+        assert table == "decisions"
+        number: int
+        (number,) = self._insert(connection, table, common, columns, _DECISIONS, lock=self._decisions_lock)
+        return number
+
+    def insert_feedback(
+        self,
+        connection: Connection,
+        common: dict[str, Any],
+        columns: Mapping[str, Sequence[Any]],
+        version: int,
+        count: int,
+    ) -> tuple[int, int]:
+        number, before = self._insert(
+            connection, "feedback", common, columns, _FEEDBACK, after=version, count=count
+        )
+        return number, before
