@@ -17,7 +17,7 @@ from benchmarks.learning.runs import play
 from benchmarks.learning.tables import record, render, replace_table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/learning.md"
-FIRST_SEED, SEEDS, ROUNDS = 1000, 20, 1000
+FIRST_SEED, SEEDS, ROUNDS = 3000, 20, 1000
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -372,11 +372,8 @@ def test_one_wrong_request_does_not_take_those_beside_it_with_it(city: RunningCi
         one.socket.close()
 
 
-def test_an_idle_connection_is_closed_and_a_busy_one_is_not(
-    city: RunningCity, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = city._server.config
-    monkeypatch.setattr(config, "timeout_keep_alive", 0.5)
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not(start: Callable[..., RunningCity]) -> None:
+    city = start(limits={"idle_seconds": 0.5})
     one = Wire(city.url)
     for _ in range(4):
         one.send(plain(CONTEXT))

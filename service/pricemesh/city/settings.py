@@ -160,6 +160,9 @@ class LimitSettings(Section):
     connections: int = Field(default=4096, ge=1, le=1_000_000)  # open at once
     header_seconds: float = Field(default=10.0, gt=0, le=600)  # for the headers of a request to arrive
     body_seconds: float = Field(default=10.0, gt=0, le=600)  # for its body; more while it keeps coming
+    # A connection without a request stays open so long: longer than load balancers keep one, which would
+    # otherwise send requests into connections that are being closed.
+    idle_seconds: float = Field(default=75.0, gt=0, le=3600)
 
 
 class LabSettings(Section):

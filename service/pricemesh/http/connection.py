@@ -59,11 +59,12 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self._stopping = False  # the server is
         self._admitted = False  # as one of limits.connections
-        self._clock = StageClock(self.application.limits, config.timeout_keep_alive, self.loop.time)
+        self._clock = StageClock(self.application.limits, self.loop.time)
         self._timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
     # What the event loop and the server call
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
         self.flow = FlowControl(self.transport)
@@ -72,7 +73,7 @@ class Connection(asyncio.Protocol):
             self._refuse_connection()
             return
         self.server_state.connections.add(self)  # type: ignore[arg-type]
-        self._set_timer(min(self._clock.seconds_left, self.config.timeout_keep_alive), self._check_time)
+        self._set_timer(self._clock.seconds_to_next_look(), self._check_time)
 
     def _refuse_connection(self) -> None:
         """The server does not wait for it when it stops."""
@@ -326,10 +327,9 @@ class Connection(asyncio.Protocol):
         self._timer = None
         if self._closing:
             return
-        often_seconds = self.config.timeout_keep_alive
-        seconds_left = often_seconds if self.flow.read_paused else self._clock.seconds_left  # it may not send
-        if seconds_left > 0:
-            self._set_timer(min(seconds_left, often_seconds), self._check_time)
+        seconds = self._clock.seconds_to_next_look(may_send=not self.flow.read_paused)
+        if seconds > 0:
+            self._set_timer(seconds, self._check_time)
         else:
             self._close_late()
 

@@ -26,14 +26,16 @@ ANSWER, NEXT_REQUEST = Stage.ANSWER, Stage.NEXT_REQUEST
 LATE_STAGES = (Stage.FIRST_REQUEST, Stage.HEADERS, Stage.BODY)  # whose end was due; others may end any time
 
 
+SECONDS_BETWEEN_LOOKS = 5.0
+
+
 class StageClock:
     """`stage` may be set to ANSWER directly, which costs a price nothing."""
 
-    __slots__ = ("_keep_alive_seconds", "_limits", "_since", "_time", "body_bytes", "stage")
+    __slots__ = ("_limits", "_since", "_time", "body_bytes", "stage")
 
-    def __init__(self, limits: LimitSettings, keep_alive_seconds: float, time: Callable[[], float]) -> None:
+    def __init__(self, limits: LimitSettings, time: Callable[[], float]) -> None:
         self._limits = limits
-        self._keep_alive_seconds = keep_alive_seconds
         self._time = time
         self._since = time()
         self.stage = Stage.FIRST_REQUEST
@@ -53,11 +55,15 @@ class StageClock:
         elif self.stage is not Stage.FIRST_REQUEST:
             self.enter(NEXT_REQUEST)
 
+    def seconds_to_next_look(self, *, may_send: bool = True) -> float:
+        """At whether the caller is late; 0 or less where it is."""
+        return min(self.seconds_left, SECONDS_BETWEEN_LOOKS) if may_send else SECONDS_BETWEEN_LOOKS
+
     @property
     def seconds_left(self) -> float:
         """0 or less where the caller is late. A body that comes fast enough begins its time anew."""
         if self.stage is Stage.ANSWER:
-            return self._keep_alive_seconds
+            return self._limits.idle_seconds
         seconds_left = self._limit_seconds - (self._time() - self._since)
         if seconds_left <= 0 and self._body_is_on_its_way:
             self._since = self._time()
@@ -73,7 +79,7 @@ class StageClock:
     @property
     def _limit_seconds(self) -> float:
         if self.stage is Stage.NEXT_REQUEST:
-            return self._keep_alive_seconds
+            return self._limits.idle_seconds
         if self.stage is Stage.BODY:
             return self._limits.body_seconds
         return self._limits.header_seconds
