@@ -28,8 +28,7 @@ class CommitResult(NamedTuple):
     version: int = 0  # of the learner, once it has learned the lessons
     recovered: PresentState | None = None  # before this commit, where the answer of an earlier one was lost
     changes: int = 0  # in a city with replicas: of what they have in memory, with this commit
-    feedback_rows: int = 0  # that are new
-    newest_decision: int = 0  # number of the newest decision that got feedback
+    answered: Sequence[int] = ()  # numbers of the decisions that got feedback
     is_whole: bool = (
         True  # `position` covers every row that was counted; False while own rows are ahead of it
     )

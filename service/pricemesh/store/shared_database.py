@@ -119,12 +119,12 @@ class SharedDatabase(Database):
 
     def _follows(self, outcome: CommitResult) -> bool:
         """Whether feedback comes directly after what this replica has learned and counted."""
-        before, after, newest = self.position, outcome.position, outcome.newest_decision
+        before, after, own_rows = self.position, outcome.position, self._own_rows
         return (
             outcome.version - len(outcome.lessons) == self._version
-            and after.feedback - outcome.feedback_rows == before.feedback
+            and after.feedback - len(outcome.answered) == before.feedback
             and after.settled == before.settled
-            and (newest <= before.decision or newest in self._own_rows)
+            and all(number <= before.decision or number in own_rows for number in outcome.answered)
         )
 
     # Reading what others wrote

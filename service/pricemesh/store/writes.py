@@ -74,12 +74,12 @@ def carry_out(
             rewards.append((i, command))
         else:
             others.append((i, command))
-    new_feedback = (0, 0)
+    answered: list[int] = []
     if prices:
         rows, number = _save_decisions(backend, connection, prices, results)
         position = position._replace(decision=number or position.decision)
     if rewards:
-        version, position, new_feedback = _save_feedback(
+        version, position, answered = _save_feedback(
             backend, connection, rewards, results, version, position, released
         )
         lessons += [item.lesson for i, _ in rewards for item in results[i] if item.lesson is not None]
@@ -94,7 +94,7 @@ def carry_out(
             _save_other(connection, command)
     is_change = backend.shared and not {type(command) for _, command in others} <= NOT_IN_MEMORY
     changes = record_change(connection) if is_change else 0
-    return CommitResult(results, lessons, rows, (), released, position, version, None, changes, *new_feedback)
+    return CommitResult(results, lessons, rows, (), released, position, version, None, changes, answered)
 
 
 def _save_other(connection: Connection, command: Command) -> None:
@@ -193,9 +193,9 @@ def _save_feedback(
     version: int,
     position: Position,
     released: list[Unanswered],
-) -> tuple[int, Position, tuple[int, int]]:
+) -> tuple[int, Position, list[int]]:
     """Insert rewards for decisions that have none yet. Returns the learner's version and the position after
-    them, how many they are, and the number of the newest of their decisions; adds to `released`."""
+    them, and the numbers of these decisions; adds to `released`."""
     before = version
     ids = list({id_ for _, command in commands for id_, _ in command.items})
     by_id = feedback_by_id(backend, connection, ids)
@@ -237,7 +237,7 @@ def _save_feedback(
     if shift:
         for i, _ in commands:
             results[i] = [_shifted(result, shift) for result in results[i]]
-    return version + shift, position, (len(rows), max((row[0] for row in rows), default=0))
+    return version + shift, position, [row[0] for row in rows]
 
 
 def _shifted(result: FeedbackResult, shift: int) -> FeedbackResult:
