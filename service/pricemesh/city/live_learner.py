@@ -89,7 +89,8 @@ class LiveLearner:
     def count(self, decisions: Sequence[Decision | Unanswered]) -> None:
         counts = self.decision_counts
         for decision in decisions:
-            counts[decision.arm] += 1
+            if type(decision) is Decision:  # not of another replica
+                counts[decision.arm] += 1
 
     def pend(self, decisions: Sequence[Decision | Unanswered]) -> None:
         """Count decisions until their feedback comes."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pricemesh.city.deciding import Decider, Quote
 from pricemesh.city.health import DatabaseHealth
 from pricemesh.city.live_learner import LiveLearner
+from pricemesh.city.replicas import FOLLOW_SECONDS, Role
 from pricemesh.city.tickets import ANSWERED, FutureTicket, SnapshotTicket, Ticket
 from pricemesh.city.wait_limit import Gate, WaitLimit
 from pricemesh.city.waiting_line import Waiting, WaitingLine, rows_of
@@ -24,6 +25,7 @@ from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
 from pricemesh.store.database import CommitResult, Database, Recall
 from pricemesh.store.faults import WHAT_TO_DO_IN_DOUBT
 from pricemesh.store.present_state import PresentState
+from pricemesh.store.shared_database import SharedDatabase
 
 __all__ = ["CityLoop", "FutureTicket", "Ticket"]
 
@@ -60,6 +62,7 @@ class CityLoop:
         gate: Gate,
         max_wait_seconds: float,
         recover: Callable[[PresentState], None],
+        role: Role,
     ) -> None:
         self._database = database
         self._health = health
@@ -68,6 +71,9 @@ class CityLoop:
         self._monotonic = runtime.monotonic
         self._observe_commit = observe_commit
         self._recover = recover
+        self._role = role
+        self._follow_is_due = False
+        self._followers: list[asyncio.Future[None]] = []  # who wait until this replica knows all rows
         self._worker = runtime.worker("writer")
         self._quotes = WaitingLine()
         self._commands = WaitingLine()
@@ -85,6 +91,8 @@ class CityLoop:
         self._arrival = asyncio.Event()
         self._closing = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name="city loop")
+        if role.is_replica:
+            self._follow_soon()
 
     # What others call
 
@@ -202,14 +210,51 @@ class CityLoop:
 
     async def _run(self) -> None:
         while True:
-            while not self._queued_rows:
+            while not self._queued_rows and not self._follow_is_due:
                 if self._closing:
                     return
                 await self._arrival.wait()
                 self._arrival.clear()
+            if self._follow_is_due:
+                await self._follow()
+            if not self._queued_rows:
+                continue
             await self._carry_through(self._take())
             for _ in range(YIELDS_BEFORE_COMMIT):
                 await asyncio.sleep(0)
+
+    # What other replicas write
+
+    async def follow(self) -> None:
+        """Returns when this replica knows all that was committed before the call."""
+        followed = asyncio.get_running_loop().create_future()
+        self._followers.append(followed)
+        self._follow_soon()
+        await followed
+
+    def _follow_soon(self) -> None:
+        self._follow_is_due = not self._closing
+        self._arrival.set()
+
+    async def _follow(self) -> None:
+        assert isinstance(self._database, SharedDatabase)
+        self._follow_is_due = False
+        followers, self._followers = self._followers, []
+        began_at = self._monotonic()
+        try:
+            outcome = await self._run_job(self._database.follow)
+        except StorageUnavailable as fault:
+            self._health.read_failed(fault)
+            for follower in followers:
+                follower.set_exception(fault)
+        else:
+            if outcome is not None:
+                self._learn(NO_GROUP, outcome)
+            self._role.followed_at = began_at
+            for follower in followers:
+                follower.set_result(None)
+        if not self._closing:
+            asyncio.get_running_loop().call_later(FOLLOW_SECONDS, self._follow_soon)
 
     async def _carry_through(self, group: Group) -> None:
         started = self._monotonic()
@@ -324,7 +369,7 @@ class CityLoop:
             self._learner.follow(outcome)
             if outcome.recovered is not None:
                 self._recover(outcome.recovered)
-            if self._learner.snapshot_due:
+            if self._learner.snapshot_due and self._role.is_publisher:
                 self.save_snapshot()
         except Exception:  # what is durable is durable: the loop must go on
             log.exception("unforeseen, after a commit")

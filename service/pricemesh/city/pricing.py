@@ -20,6 +20,7 @@ from pricemesh.city.health import DatabaseHealth
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.loop import CityLoop, FutureTicket, Ticket
 from pricemesh.city.reading import ReadLane
+from pricemesh.city.replicas import Role
 from pricemesh.city.settings import Settings
 from pricemesh.city.wait_limit import Gate
 from pricemesh.core.policies import Learner
@@ -38,6 +39,7 @@ from pricemesh.store.commands import (
 from pricemesh.store.database import Database, TimeLimits
 from pricemesh.store.present_state import MeshRecord, PresentState
 from pricemesh.store.reads import DecisionPage
+from pricemesh.store.shared_database import SharedDatabase
 from pricemesh.store.startup import StoredState, refuse_damaged_values
 
 log = logging.getLogger("pricemesh")
@@ -67,8 +69,11 @@ class Pricing:
             steady_seconds=settings.clock.steady_seconds,
         )
         limits = TimeLimits(settings.database.timeout_seconds, settings.database.read_timeout_seconds)
-        self.database = Database(
-            settings.database.url, settings.city, runtime, settings.database.lock_wait_seconds, limits
+        wait_seconds = settings.database.lock_wait_seconds
+        database_type = SharedDatabase if settings.database.replicas else Database
+        self.database = database_type(settings.database.url, settings.city, runtime, wait_seconds, limits)
+        self.role = Role(
+            runtime, self.database.lease() if isinstance(self.database, SharedDatabase) else None
         )
         self.health = DatabaseHealth(
             runtime,
@@ -152,15 +157,18 @@ class Pricing:
             self.gate,
             self.settings.limits.max_wait_seconds,
             self._recover,
+            self.role,
         )
+        await self.role.renew(self.loop.follow)
 
     async def stop(self) -> None:
         self.health.close()
         if self._loop is not None:
-            if self.live.has_unsaved_rows:
+            if self.live.has_unsaved_rows and self.role.is_publisher:
                 self._loop.save_snapshot()
             await self._loop.close()
             self._loop = None
+        await self.role.end()
         for lane in (self._short_reads, self._long_reads):
             await lane.close()
         await self.runtime.in_thread(self.database.close)
@@ -206,7 +214,7 @@ class Pricing:
         pause_seconds = min(MAX_WINDOW_PAUSE_SECONDS, max(MIN_WINDOW_PAUSE_SECONDS, tenth))
         while True:
             try:
-                if await self.close_window():
+                if self.role.is_publisher and await self.close_window():
                     continue
             except StorageUnavailable as fault:
                 if not self.health.is_lost:  # whose line in the log says all
@@ -339,6 +347,7 @@ class Pricing:
             "guardrails": self.settings.guardrails.model_dump(),
             "controls": self.controls.as_dict(),
             "clock": self.clock.as_dict(),
+            "replica": self.role.as_dict(),
             "warnings": [] if live.rewards.warning is None else [live.rewards.warning],
             "fingerprint": self.settings.fingerprint.hex(),
         }

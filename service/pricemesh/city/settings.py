@@ -118,6 +118,7 @@ def _check_url(url: str) -> None:
 
 class DatabaseSettings(Section):
     url: str = "sqlite:///pricemesh.db"
+    replicas: bool = False  # other processes serve this city from the same database, too
     lock_wait_seconds: float = Field(default=10.0, ge=0, le=600)  # until the previous process has gone
     timeout_seconds: float = Field(default=1.0, ge=0.1, le=60)  # of silence, then a commit fails
     read_timeout_seconds: float = Field(default=5.0, ge=0.1, le=600)
@@ -242,6 +243,26 @@ class Settings(Section):
         if self.arms.range is not None and self.policy.name != "demand":
             raise ValueError(
                 "arms: range is for the policy demand: others need the same prices in all cities"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _replicas_fit(self) -> "Settings":
+        if not self.database.replicas:
+            return self
+        if self.database.url.startswith("sqlite:"):
+            raise ValueError(
+                "database: replicas need Postgres: a file of SQLite belongs to one process, which would have "
+                "to be asked for every row"
+            )
+        if self.policy.policy.learner(self.shape).mixes_peers:
+            raise ValueError(
+                f"policy: {self.policy.name} changes its own state at every tick, which replicas would have "
+                "to agree on: choose netpool or netlinucb, or leave database.replicas out"
+            )
+        if self.guardrails.max_step is not None:
+            raise ValueError(
+                "guardrails: max_step is not kept across replicas yet: leave it or database.replicas out"
             )
         return self
 

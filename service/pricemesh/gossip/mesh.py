@@ -111,6 +111,7 @@ class Gossip:
         lets it count. Epoch, memory and addresses are in memory before they are committed."""
         for origin in self.node.recover(record.dropped, record.trusted):
             self.intake.quarantine.lift(origin)
+        self.publisher.continue_from(record.epoch)
         if self.publisher.shares:
             own = self.intake.restore(record.letters)
             self.node.take([] if own is None else [own])
@@ -167,6 +168,8 @@ class Gossip:
         """Publish, and exchange letters with the peers whose turn it is."""
         self.book.ticks += 1
         if self.left or not self.publisher.shares or not self.book.peers:
+            return
+        if not self.pricing.role.is_publisher:
             return
         await self.publisher.publish()
         await self.client.exchange(self.book.choose(self.pricing.runtime.rng))

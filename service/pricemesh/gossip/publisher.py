@@ -85,6 +85,11 @@ class Publisher:
                     "this city's letter does not continue the one it published last: new epoch %d", self.epoch
                 )
 
+    def continue_from(self, epoch: int) -> None:
+        """Another replica may have begun an epoch."""
+        if epoch > self.epoch:
+            self.epoch = self._committed_epoch = epoch
+
     async def start(self) -> None:
         """Publish for the first time. Where the database takes no commits yet, the next tick does."""
         try:
@@ -99,7 +104,7 @@ class Publisher:
         """Publish all that is known now. Commit first: after a crash the same version must not name another
         content."""
         async with self._publishing:
-            if not self._pricing.live.mixes_committed:
+            if not self._pricing.live.mixes_committed or not self._pricing.role.is_publisher:
                 return
             if self.letter is not None and self.letter.edition == self.edition:
                 return
@@ -116,6 +121,8 @@ class Publisher:
         It continues under a new epoch, so that its letters count again."""
         if newer.summary.epoch < self.epoch:
             return  # renewed already, after another peer's message
+        if not self._pricing.role.is_publisher:
+            return  # the publisher is ahead of this replica
         self.epoch = newer.summary.epoch + 1
         log.warning(
             "other cities have a newer letter of this city than its database: was it restored from a "

@@ -58,14 +58,21 @@ class CityCollector:
             ("pricemesh_frozen", "1 while learning is frozen", "freeze" in pricing.controls),
             ("pricemesh_clock_steady", "0 while no feedback window closes", pricing.clock.read().is_steady),
         ):
-            gauge = GaugeMetricFamily(name, description, labels=["city"])
-            gauge.add_metric([self._city], float(value))
-            yield gauge
+            yield self._gauge(name, description, value)
+        if (replica := pricing.role.as_dict()) is not None:
+            yield self._gauge("pricemesh_publisher", "1 in the replica that publishes", replica["publisher"])
+            behind = replica["behind_seconds"]
+            yield self._gauge("pricemesh_replica_behind_seconds", "Since it knew all rows", behind)
         steps = CounterMetricFamily(
             "pricemesh_clock_steps", "Jumps of the clock since the start", labels=["city"]
         )
         steps.add_metric([self._city], float(pricing.clock.steps))
         yield steps
+
+    def _gauge(self, name: str, description: str, value: float) -> GaugeMetricFamily:
+        gauge = GaugeMetricFamily(name, description, labels=["city"])
+        gauge.add_metric([self._city], float(value))
+        return gauge
 
     def _queue_length(self) -> int:
         return self._pricing.waiting_rows

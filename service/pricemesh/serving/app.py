@@ -72,6 +72,8 @@ def create_app(
             asyncio.create_task(watch(pricing.clock), name="clock"),
             asyncio.create_task(feed.run(), name="feed"),
         ]
+        if pricing.role.is_replica:
+            tasks.append(asyncio.create_task(pricing.role.keep(pricing.loop.follow), name="role"))
         if key_file is not None:
             tasks.append(asyncio.create_task(key_file.watch(), name="keys"))
         try:

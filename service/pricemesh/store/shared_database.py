@@ -29,6 +29,7 @@ from pricemesh.store.following import (
     read_newest,
     snapshot,
 )
+from pricemesh.store.lease import Lease
 from pricemesh.store.shared_postgres import SharedPostgres
 from pricemesh.store.startup import StoredState, check_description, read_present_state, read_state
 
@@ -47,6 +48,9 @@ class SharedDatabase(Database):
 
     def _backend_of(self, url: str) -> Backend:
         return SharedPostgres(make_url(url), self._limits)
+
+    def lease(self) -> Lease:
+        return Lease(self._backend.engine, self._city)
 
     # Start
 

@@ -1,0 +1,154 @@
+"""Several processes serve one city from one Postgres."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from pricemesh.store.migration import migrate
+from tests.postgres import Postgres
+from tests.running import CONFIG, CONTEXT, CityProcess, RunningCity, settings_for
+
+MAX_WAIT_SECONDS = 30.0  # a test that waits longer has failed
+
+Replicas = Callable[[int], list[RunningCity]]
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def url(postgres: Postgres) -> str:
+    url = postgres.new_database(f"replicas{time.time_ns()}")
+    migrate(url, "head", "lisbon")
+    return url
+
+
+@pytest.fixture
+def start(url: str) -> Iterator[Replicas]:
+    started: list[RunningCity] = []
+
+    def start(count: int) -> list[RunningCity]:
+        cities = [RunningCity(settings_for(url, database={"replicas": True})) for _ in range(count)]
+        started.extend(cities)
+        return cities
+
+    yield start
+    for city in started:
+        city.stop()
+
+
+def in_step(cities: list[RunningCity]) -> bool:
+    positions = [city.pricing.live.position for city in cities]
+    versions = [city.pricing.version for city in cities]
+    totals = cities[0].http.get("/state").json()
+    return (
+        len(set(positions)) == 1
+        and len(set(versions)) == 1
+        and all(city.pricing.live.is_whole for city in cities)
+        and positions[0].decision == totals["decisions"]
+        and positions[0].feedback == totals["feedback"]
+    )
+
+
+def test_replicas_learn_every_row_once_and_in_one_order(url: str, start: Replicas) -> None:
+    cities = start(3)
+
+    def work(place: int) -> list[int]:
+        rng, statuses = Random(place), []
+        for i in range(80):
+            city = cities[rng.randrange(3)]
+            body = CONTEXT | {"decision_id": f"d{rng.randrange(i + 5)}"}
+            statuses.append(city.http.post("/price", json=body).status_code)
+            told = {"decision_id": f"d{rng.randrange(i + 5)}", "reward": float(rng.randrange(2))}
+            statuses.append(cities[rng.randrange(3)].http.post("/feedback", json=told).status_code)
+        return statuses
+
+    with ThreadPoolExecutor(6) as pool:
+        statuses = {status for each in pool.map(work, range(6)) for status in each}
+    assert statuses <= {200, 404, 409}
+    until(lambda: in_step(cities))
+    states = [city.pricing.learner.state() for city in cities]
+    counts = [city.pricing.live.lesson_counts.tolist() for city in cities]
+    assert counts[0] == counts[1] == counts[2]
+    for city in cities:
+        city.stop()
+    single = RunningCity(settings_for(url))
+    assert single.pricing.version == sum(counts[0])
+    for state in states:
+        for name, value in single.pricing.learner.state().items():
+            np.testing.assert_allclose(state[name], value, rtol=1e-9, atol=1e-9)
+    single.stop()
+
+
+def test_a_pin_at_one_replica_is_in_force_at_all(start: Replicas) -> None:
+    cities = start(2)
+    assert cities[0].http.post("/admin/pin", json={"price": 11.0, "reason": "test"}).status_code == 200
+    until(lambda: cities[1].price()["price"] == 11.0)
+    assert cities[1].http.delete("/admin/pin").status_code in (200, 204)
+    until(lambda: "pin" not in cities[0].state()["controls"])
+
+
+def test_one_replica_is_the_publisher_and_another_takes_over(start: Replicas) -> None:
+    cities = start(3)
+    publishers = [city.pricing.role.is_publisher for city in cities]
+    assert publishers == [True, False, False]
+    cities[0].stop()
+    until(lambda: sum(city.pricing.role.is_publisher for city in cities[1:]) == 1)
+
+
+def test_a_replica_that_joins_knows_what_the_others_learned(start: Replicas) -> None:
+    (first,) = start(1)
+    for i in range(30):
+        first.feedback(first.price()["decision_id"], float(i % 2))
+    (second,) = start(1)
+    assert second.pricing.version == 30
+    until(lambda: in_step([first, second]))
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"database": {"url": "sqlite:///city.db", "replicas": True}}, "need Postgres"),
+        ({"policy": {"name": "netsgducb"}}, "changes its own state"),
+        ({"guardrails": {"max_step": 1.0}}, "max_step"),
+    ],
+)
+def test_what_replicas_cannot_have_is_refused(sections: dict[str, Any], words: str) -> None:
+    postgres = {"url": "postgresql+psycopg://nobody@nowhere/city", "replicas": True}
+    from pricemesh.city.settings import Settings
+
+    with pytest.raises(ValueError, match=words):
+        Settings.model_validate({**CONFIG, "database": postgres, **sections})
+
+
+def test_a_publisher_that_is_killed_is_replaced_and_nothing_acknowledged_is_lost(
+    url: str, tmp_path: Path
+) -> None:
+    cities = [CityProcess(tmp_path / str(i), url, database={"replicas": True}) for i in range(2)]
+
+    def is_publisher(city: CityProcess) -> bool:
+        return bool(httpx.get(f"{city.url}/state").json()["replica"]["publisher"])
+
+    assert is_publisher(cities[0])
+    ids = []
+    for _ in range(10):
+        answer = httpx.post(f"{cities[0].url}/price", json=CONTEXT)
+        ids.append(answer.json()["decision_id"])
+        assert httpx.post(f"{cities[0].url}/feedback", json={"decision_id": ids[-1], "reward": 1.0})
+    cities[0].kill()
+    until(lambda: is_publisher(cities[1]))
+    for id_ in ids:
+        assert httpx.get(f"{cities[1].url}/decisions/{id_}").json()["feedback"]["reward"] == 1.0
+    until(lambda: httpx.get(f"{cities[1].url}/state").json()["version"] == 10)
+    assert cities[1].stop() == 0
