@@ -8,7 +8,6 @@ import os
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from pricemesh.core.policies import make_policy
 from pricemesh.core.summary import Parts
+from pricemesh.lab.jobs import run_jobs
 from pricemesh.lab.mesh import Mesh
 from pricemesh.lab.worlds import Linear
 
@@ -49,8 +49,7 @@ def honest_regret(job: tuple[int, str]) -> float:
 
 def main() -> None:
     jobs = [(cities, case) for cities in (12, 5) for case in CASES]
-    with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
-        results = dict(zip(jobs, pool.map(honest_regret, jobs), strict=True))
+    results = {jobs[index]: regret for index, regret in run_jobs(honest_regret, jobs)}
     print("| cities | R/T without the liar | " + " | ".join(CASES[1:]) + " |")
     print("|---|" + "---|" * len(CASES))
     for cities in (12, 5):

@@ -8,10 +8,10 @@ import os
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from pricemesh.core.arrays import Array
+from pricemesh.lab.jobs import run_jobs
 from pricemesh.lab.market import Market
 from pricemesh.lab.mesh import Conduct
 from pricemesh.lab.simulate import entries, simulate
@@ -61,12 +61,10 @@ def average_regret(job: tuple[Setting, str]) -> Array:
 def main() -> None:
     jobs = [(setting, spec) for setting in SETTINGS for spec in POLICIES]
     results: dict[tuple[str, str], Array] = {}
-    with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for number, ((setting, spec), regret) in enumerate(
-            zip(jobs, pool.map(average_regret, jobs), strict=True), start=1
-        ):
-            results[setting.label, spec] = regret
-            print(f"\r{number}/{len(jobs)}", end="", file=sys.stderr, flush=True)
+    for index, regret in run_jobs(average_regret, jobs):
+        setting, spec = jobs[index]
+        results[setting.label, spec] = regret
+        print(f"\r{len(results)}/{len(jobs)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     print("| setting | disjoint, R(T)/T | " + " | ".join(POLICIES[1:]) + " |")
     print("|---|" + "---|" * len(POLICIES))

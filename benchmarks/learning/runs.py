@@ -1,16 +1,15 @@
 """Plays runs on all cores: R(T)/T of every seed. Knows nothing of tables."""
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from functools import partial
 from itertools import islice
-from multiprocessing import get_context
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.learning.cases import FIXED, GOSSIP_EVERY, REPLAY, REPLAY_POLICIES, Run, runs_of
 from pricemesh.core.arrays import Array
+from pricemesh.lab.jobs import run_jobs
 from pricemesh.lab.mesh import Conduct
 from pricemesh.lab.simulate import entries, simulate
 from pricemesh.lab.swissmetro.replay import Replayed, baselines, of_cities, replay
@@ -19,6 +18,7 @@ from pricemesh.lab.worlds import World, play_out
 SEEDS_PER_JOB = 5
 MAX_REPLAYS = 5  # each orders the same answers anew; more do not narrow the interval
 
+Job = Callable[[], Replayed | Array]
 Regrets = dict[Run, Array]  # R(T)/T of every seed, summed over cities
 
 
@@ -53,24 +53,28 @@ def replay_policy(policy: str, seeds: Sequence[int]) -> Replayed:
     return replay(of_cities(), entry.label, entry.policy, seeds, GOSSIP_EVERY)
 
 
+def call(job: Job) -> Replayed | Array:
+    return job()
+
+
 def play(
     names: Sequence[str], seeds: Sequence[int], rounds: int, on_progress: Callable[[int, int], None]
 ) -> Results:
     """Everything that these tables need. `on_progress` gets the number of finished jobs and of all jobs."""
     parts = [tuple(seeds[i : i + SEEDS_PER_JOB]) for i in range(0, len(seeds), SEEDS_PER_JOB)]
     policies = REPLAY_POLICIES if REPLAY in names else ()
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        replays = [pool.submit(replay_policy, policy, seeds[:MAX_REPLAYS]) for policy in policies]
-        jobs = {run: [pool.submit(regret_of, run, part, rounds) for part in parts] for run in runs_of(names)}
-        everything: list[Future[Replayed] | Future[Array]] = [*replays]
-        everything += [job for of_run in jobs.values() for job in of_run]
-        try:
-            for done, job in enumerate(as_completed(everything), start=1):
-                job.result()
-                on_progress(done, len(everything))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    regrets = {run: np.concatenate([job.result() for job in of_run]) for run, of_run in jobs.items()}
-    replayed = [*baselines(of_cities()), *(job.result() for job in replays)] if policies else []
+    runs = runs_of(names)
+    jobs: list[Job] = [partial(replay_policy, policy, seeds[:MAX_REPLAYS]) for policy in policies]
+    jobs += [partial(regret_of, run, part, rounds) for run in runs for part in parts]
+    results: dict[int, Any] = {}
+    for index, result in run_jobs(call, jobs):
+        results[index] = result
+        on_progress(len(results), len(jobs))
+    replayed = [results[i] for i in range(len(policies))]
+    regrets = {
+        run: np.concatenate([results[len(policies) + i * len(parts) + j] for j in range(len(parts))])
+        for i, run in enumerate(runs)
+    }
+    if policies:
+        replayed = [*baselines(of_cities()), *replayed]
     return Results(tuple(seeds), rounds, regrets, replayed)

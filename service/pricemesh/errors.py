@@ -6,6 +6,7 @@ PricemeshError
 ├── InvalidFeedback     an arm that does not exist, a reward that is not a finite number
 ├── BadSummary          a peer's summary that cannot be read
 ├── MissingExtra        an optional dependency that the command needs
+├── WorkersUnavailable  nothing to run the jobs of a study on: no cluster there, unlike workers, or lost ones
 ├── WrongConfiguration  everything wrong with a configuration, a line each
 ├── NotStarted          the service cannot run here
 │   ├── DatabaseInUse     another process owns this city's database
@@ -78,6 +79,10 @@ class BadSummary(PricemeshError, ValueError):
 
 
 class MissingExtra(PricemeshError, ImportError):
+    pass
+
+
+class WorkersUnavailable(PricemeshError):
     pass
 
 

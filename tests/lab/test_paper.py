@@ -8,6 +8,7 @@ import pytest
 
 from pricemesh.core.arrays import Array, Ints
 from pricemesh.core.policies import make_policy
+from pricemesh.lab.jobs import Workers
 from pricemesh.lab.mesh import Conduct, Mesh
 from pricemesh.lab.paper import cost
 from pricemesh.lab.paper.claims import CLAIMS
@@ -66,7 +67,7 @@ def test_an_interrupted_study_resumes_where_it_stopped(tmp_path: Path) -> None:
     results.store(jobs[0], measure(jobs[0]))
     remaining = results.missing_jobs(jobs)
     assert remaining == jobs[1:]
-    assert set(run_all(remaining, results, 1)) == set(remaining)
+    assert set(run_all(remaining, results, Workers(1))) == set(remaining)
     assert results.missing_jobs(jobs) == []
 
 

@@ -1,6 +1,5 @@
 """`pricemesh paper`: runs the paper's experiments and writes the report."""
 
-import os
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
@@ -9,8 +8,10 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pricemesh.cli.terminal import notes
+from pricemesh.cli.workers import Cluster, WorkerCount, choose_workers
 
 if TYPE_CHECKING:
+    from pricemesh.lab.jobs import Workers
     from pricemesh.lab.paper.study import Job
 
 QUICK_SEEDS, QUICK_ROUNDS, SEEDS = 3, 400, 20
@@ -22,6 +23,8 @@ EXAMPLES = """
 
 `pricemesh paper --out results` — 20 seeds, 1000 rounds: most of an hour on two cores; a study that was
 interrupted resumes where it stopped
+
+`pricemesh paper --cluster tcp://10.0.0.5:8786` — the same results, by the workers of a Dask cluster
 
 `pricemesh paper --out docs/paper --report-only` — figures and report again, from existing tables
 """
@@ -35,7 +38,8 @@ def paper(
     seeds: Annotated[
         int | None, typer.Option(metavar="N", help=f"How many seeds. [default: {SEEDS}]")
     ] = None,
-    workers: Annotated[int | None, typer.Option(metavar="N", help="Processes. [default: all cores]")] = None,
+    workers: WorkerCount = None,
+    cluster: Cluster = None,
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Run nothing: report and figures from the tables in FOLDER.")
     ] = False,
@@ -52,6 +56,7 @@ def paper(
     from pricemesh.lab.paper.tables import Tables
     from pricemesh.lab.plots import check_plot
 
+    where = choose_workers(workers, cluster)
     count = seeds or (QUICK_SEEDS if quick else SEEDS)
     if count < 2:
         raise InvalidParameter("--seeds: two or more, because one seed has no standard error")
@@ -62,15 +67,15 @@ def paper(
     started = perf_counter()
     if not report_only:
         jobs = all_jobs(tuple(range(count)), QUICK_ROUNDS if quick else None)
-        _measure(jobs, out, workers or os.cpu_count() or 1, quick=quick)
+        _measure(jobs, out, where, quick=quick)
     report = write_report(out)
     figures = list(draw_all(Evidence(Tables.read(out)), out))
     minutes = (perf_counter() - started) / 60
     print(f"wrote {report}, its tables and {len(figures)} figures in {minutes:.1f} minutes")
 
 
-def _measure(jobs: "list[Job]", out: Path, workers: int, *, quick: bool) -> None:
-    """Run the jobs without a result on all cores, then measure the cost of a round alone; write the
+def _measure(jobs: "list[Job]", out: Path, workers: "Workers", *, quick: bool) -> None:
+    """Run the jobs without a result, then measure the cost of a round alone, on this machine; write the
     tables."""
     from pricemesh.lab.paper.cost import all_points, measure_all
     from pricemesh.lab.paper.study import Results, run_all

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pricemesh.cli.terminal import check_writable, notes, output, progress_bar, results
+from pricemesh.cli.workers import Cluster, WorkerCount, choose_workers
 from pricemesh.cli.worlds import (
     Arms,
     Bumps,
@@ -35,6 +35,7 @@ from pricemesh.cli.worlds import (
 )
 
 if TYPE_CHECKING:
+    from pricemesh.lab.jobs import Workers
     from pricemesh.lab.mesh import Conduct
     from pricemesh.lab.simulate import Entry, Outcome
     from pricemesh.lab.worlds import World
@@ -56,6 +57,8 @@ EXAMPLES = """
 `pricemesh simulate --world market --cities 2 --ladders '8,9,10;9,10,11'` — each city has its own prices
 
 `pricemesh simulate --world swissmetro --gossip-every 5` — travellers from eleven cantons; real choices
+
+`pricemesh simulate --seeds 200 --cluster tcp://10.0.0.5:8786` — by the workers of a Dask cluster
 
 `pricemesh simulate --world market --seeds 10 --json - | jq '.[].regret_per_round'`
 """
@@ -130,11 +133,13 @@ def simulate(
     gossip_every: GossipEvery = 1,
     delay: DelayRounds = 0,
     drift_at: DriftAt = None,
+    workers: WorkerCount = None,
+    cluster: Cluster = None,
     plot: PlotFile = None,
     csv: CsvFile = None,
     json_: JsonFile = None,
 ) -> None:
-    """Let policies price in a synthetic world, all cities in one process, and compare their regret."""
+    """Let policies price in a synthetic world, and compare their regret. Seeds are played on all cores."""
     from pricemesh.lab.extra import require_lab
 
     require_lab()
@@ -142,6 +147,7 @@ def simulate(
     from pricemesh.lab.plots import check_plot
     from pricemesh.lab.simulate import check_run, entries
 
+    where = choose_workers(workers, cluster)
     sizes = group_sizes(groups) if groups is not None else None
     options = {"arms": arms, "shared": shared, "local": local, "heterogeneity": heterogeneity, "noise": noise}
     options |= {"context_mean": context_mean, "outliers": outliers, "correlation": correlation, "gap": gap}
@@ -156,7 +162,7 @@ def simulate(
     check_writable(csv, json_, plot)
     if plot:
         check_plot(plot)
-    outcomes = _play(place, chosen_policies, numbers, rounds, conduct, csv)
+    outcomes = _play(place, chosen_policies, numbers, rounds, conduct, where, with_decisions=csv is not None)
     in_groups = f" in groups {groups}" if groups else ""
     title = f"{world} world, {place.cities} cities{in_groups}, {rounds} rounds, {_plural(seeds, 'seed')}"
     _show(outcomes, title, plot, csv, json_)
@@ -168,37 +174,36 @@ def _play(
     seeds: Sequence[int],
     rounds: int,
     conduct: "Conduct",
-    csv: str | None,
+    workers: "Workers",
+    *,
+    with_decisions: bool,
 ) -> "list[Outcome]":
-    """Play every policy, with a progress bar, and write every decision to `csv`."""
-    from pricemesh.lab.simulate import RowWriter
-    from pricemesh.lab.simulate import simulate as run
+    """Play every policy, with a progress bar for each."""
+    from pricemesh.lab.simulate import simulate_all
 
-    outcomes = []
-    with ExitStack() as stack:
-        writer = RowWriter(stack.enter_context(output(csv))) if csv else None
-        progress = stack.enter_context(progress_bar("rounds"))
-        for entry in entries:
-            task = progress.add_task(escape(entry.label), total=rounds)
-            outcomes.append(
-                run(
-                    world,
-                    entry,
-                    seeds,
-                    rounds,
-                    conduct,
-                    on_round=lambda task=task: progress.advance(task),  # type: ignore[misc]
-                    writer=writer,
-                )
-            )
-    return outcomes
+    with progress_bar("seeds") as progress:
+        tasks = [progress.add_task(escape(entry.label), total=len(seeds)) for entry in entries]
+        return simulate_all(
+            world,
+            entries,
+            seeds,
+            rounds,
+            conduct,
+            workers=workers,
+            with_decisions=with_decisions,
+            on_progress=lambda entry, finished: progress.advance(tasks[entry], finished),
+        )
 
 
 def _show(
     outcomes: "Sequence[Outcome]", title: str, plot: Path | None, csv: str | None, json_: str | None
 ) -> None:
     from pricemesh.lab.plots import plot_average_regret
+    from pricemesh.lab.simulate import write_decisions
 
+    if csv:
+        with output(csv) as stream:
+            write_decisions(outcomes, stream)
     records = [outcome.record() for outcome in outcomes]
     _print_table(records, title, results(stderr="-" in (csv, json_)))
     if json_:

@@ -1,4 +1,5 @@
-"""Whether the extra `lab` is installed. The base install serves a city; the laboratory needs more packages.
+"""Whether the extras `lab` and `cluster` are installed. The base install serves a city; the laboratory needs
+more packages, and studies on a cluster more again.
 
 Imports nothing of the lab, so that a command can ask before it loads anything else."""
 
@@ -7,10 +8,19 @@ from importlib.util import find_spec
 from pricemesh.errors import MissingExtra
 
 PACKAGES = ("matplotlib",)  # of the extra `lab` in pyproject.toml
+CLUSTER_PACKAGES = ("dask", "distributed")  # of the extra `cluster`
 
 
 def require_lab() -> None:
     """Raise MissingExtra, which the command line prints as one line, if a package of the extra is missing."""
-    missing = [name for name in PACKAGES if find_spec(name) is None]
+    _require("this command", PACKAGES, "lab")
+
+
+def require_cluster() -> None:
+    _require("--cluster", CLUSTER_PACKAGES, "cluster")
+
+
+def _require(what: str, packages: tuple[str, ...], extra: str) -> None:
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        raise MissingExtra(f"this command needs {', '.join(missing)}: pip install 'pricemesh[lab]'")
+        raise MissingExtra(f"{what} needs {', '.join(missing)}: pip install 'pricemesh[{extra}]'")

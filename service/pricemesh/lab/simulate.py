@@ -1,7 +1,8 @@
 """Policies compared in the same world: what `pricemesh simulate` runs and reports."""
 
 import csv
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, TextIO
@@ -11,8 +12,12 @@ import numpy as np
 from pricemesh.core.arrays import Array
 from pricemesh.core.policies import Policy, make_policy, parameters
 from pricemesh.errors import InvalidParameter
+from pricemesh.lab.effort import effort
+from pricemesh.lab.jobs import ALL_CORES, Workers, run_jobs
 from pricemesh.lab.mesh import DEFAULT_CONDUCT, Conduct, Mesh, Row, rows
 from pricemesh.lab.worlds import World
+
+SEEDS_PER_JOB = 2  # one takes a quarter more processor time, five leave cores without work
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,8 @@ class Outcome:
     radius: Array  # (S, T), mean over cities, of the arm chosen
     cities: int
     bytes_per_tick: int
-    seconds: float
+    seconds: float  # summed over its jobs
+    decisions: tuple[str, ...] = ()  # as CSV, a text for each round; empty if nobody asked for them
 
     @property
     def average(self) -> Array:
@@ -105,17 +111,6 @@ def _assignment(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-class RowWriter:
-    """Flat rows as CSV: policy, then the columns of `Row`."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._writer = csv.writer(stream, lineterminator="\n")
-        self._writer.writerow(("policy", *Row._fields))
-
-    def write(self, label: str, rows_: Sequence[Row]) -> None:
-        self._writer.writerows((label, *row) for row in rows_)
-
-
 def check_run(world: World, seeds: Sequence[int], rounds: int, conduct: Conduct) -> None:
     """Raise InvalidParameter for a run that is not possible, before anything is written."""
     if rounds < 1 or not seeds or min(seeds) < 0:
@@ -130,19 +125,96 @@ def simulate(
     rounds: int,
     conduct: Conduct = DEFAULT_CONDUCT,
     *,
-    on_round: Callable[[], None] = lambda: None,
-    writer: RowWriter | None = None,
+    with_decisions: bool = False,
 ) -> Outcome:
-    """Play all rounds. `on_round` is called after each round; `writer` gets every row."""
+    """Play all rounds in this process."""
     check_run(world, seeds, rounds, conduct)
     mesh = Mesh(world, entry.policy, seeds, conduct)
     regret, radius = np.empty((2, len(seeds), rounds))
+    decisions = []
     started = perf_counter()
     for step in mesh.play(rounds):
         regret[:, step.round - 1] = step.regret.sum(axis=1)
         radius[:, step.round - 1] = step.radius.mean(axis=1)
-        if writer:
-            writer.write(entry.label, list(rows(step, seeds)))
-        on_round()
+        if with_decisions:
+            decisions.append(_csv((entry.label, *row) for row in rows(step, seeds)))
     seconds = perf_counter() - started
-    return Outcome(entry.label, regret, radius, world.cities, mesh.bytes_per_tick, seconds)
+    return Outcome(entry.label, regret, radius, world.cities, mesh.bytes_per_tick, seconds, tuple(decisions))
+
+
+@dataclass(frozen=True)
+class Job:
+    """A policy and some of its seeds."""
+
+    world: World
+    entry: Entry
+    seeds: tuple[int, ...]
+    rounds: int
+    conduct: Conduct
+    with_decisions: bool
+
+    @property
+    def effort(self) -> float:
+        return effort(self.entry.label, self.world, len(self.seeds), self.rounds, self.conduct.gossip_every)
+
+
+def run_job(job: Job) -> Outcome:
+    return simulate(
+        job.world, job.entry, job.seeds, job.rounds, job.conduct, with_decisions=job.with_decisions
+    )
+
+
+def simulate_all(
+    world: World,
+    entries: Sequence[Entry],
+    seeds: Sequence[int],
+    rounds: int,
+    conduct: Conduct = DEFAULT_CONDUCT,
+    *,
+    workers: Workers = ALL_CORES,
+    with_decisions: bool = False,
+    on_progress: Callable[[int, int], None] = lambda _entry, _seeds: None,
+) -> list[Outcome]:
+    """Play every policy. `on_progress` gets the index of a policy and the number of seeds that have ended.
+
+    Every job has as many seeds, because arrays of another size may differ in the last bits: so results depend
+    neither on the number of workers nor on where they are.
+    """
+    check_run(world, seeds, rounds, conduct)
+    parts = [tuple(seeds[i : i + SEEDS_PER_JOB]) for i in range(0, len(seeds), SEEDS_PER_JOB)]
+    jobs = [Job(world, entry, part, rounds, conduct, with_decisions) for entry in entries for part in parts]
+    order = sorted(range(len(jobs)), key=lambda index: jobs[index].effort, reverse=True)
+    outcomes: dict[int, Outcome] = {}
+    for place, outcome in run_jobs(run_job, [jobs[index] for index in order], workers):
+        outcomes[order[place]] = outcome
+        on_progress(order[place] // len(parts), len(outcome.regret))
+    return [
+        joined([outcomes[first + i] for i in range(len(parts))]) for first in range(0, len(jobs), len(parts))
+    ]
+
+
+def joined(parts: Sequence[Outcome]) -> Outcome:
+    """The outcome of one policy from those of its jobs, in the order of their seeds."""
+    first = parts[0]
+    return Outcome(
+        first.label,
+        np.concatenate([part.regret for part in parts]),
+        np.concatenate([part.radius for part in parts]),
+        first.cities,
+        first.bytes_per_tick,
+        sum(part.seconds for part in parts),
+        tuple("".join(texts) for texts in zip(*(part.decisions for part in parts), strict=True)),
+    )
+
+
+def write_decisions(outcomes: Iterable[Outcome], stream: TextIO) -> None:
+    """Every decision as CSV: policy, then the columns of `Row`."""
+    stream.write(_csv([("policy", *Row._fields)]))
+    for outcome in outcomes:
+        stream.writelines(outcome.decisions)
+
+
+def _csv(lines: Iterable[Sequence[object]]) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(lines)
+    return stream.getvalue()

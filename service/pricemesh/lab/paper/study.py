@@ -4,11 +4,10 @@ resumes where it stopped."""
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from time import process_time
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,8 @@ import numpy as np
 import pricemesh
 from pricemesh.core.arrays import Array
 from pricemesh.core.policies.weighted import WeightedLearner
+from pricemesh.lab.effort import effort
+from pricemesh.lab.jobs import ALL_CORES, Workers, run_jobs
 from pricemesh.lab.market import Market
 from pricemesh.lab.mesh import Conduct, Mesh, group_sizes
 from pricemesh.lab.paper.intervals import Intervals
@@ -71,20 +72,8 @@ class Job:
     @property
     def effort(self) -> float:
         """An estimate in microseconds, by which jobs are ordered and the remaining time is shown."""
-        setting, world = self.setting, self.setting.world
-        c, s, n = world.shared, world.widest_local, world.cities
-        cities = len(self.seeds) * n
-        learners = cities * world.arms
-        match self.policy.partition(":")[0]:
-            case "shared":
-                each_round, each_tick = cities * (5.0 + (c + n * s) ** 2 / 80), 0.0
-            case "netsgducb":
-                each_round, each_tick = learners * (0.5 + (c + s) / 100), 0.0
-            case "netpool":
-                each_round, each_tick = learners * (1.0 + (c + s) ** 2 / 150), learners * (24.0 + c**3 / 220)
-            case _:
-                each_round, each_tick = learners * (0.6 + (c + s) ** 2 / 150), 0.0
-        return setting.rounds * (300.0 + each_round + each_tick / setting.gossip_every)
+        setting = self.setting
+        return effort(self.policy, setting.world, len(self.seeds), setting.rounds, setting.gossip_every)
 
 
 @cache
@@ -112,7 +101,7 @@ def measure(job: Job) -> dict[str, Any]:
     """Play a job. `seeds` has for every column a value for each seed, `curve` a value for each mark."""
     setting = job.setting
     entry = studied(job.policy)
-    started = process_time()
+    started = thread_time()
     mesh = Mesh(setting.world, entry.policy, job.seeds, setting.conduct)
     intervals = Intervals(mesh, setting.rounds, city_by_city=setting.city_by_city)
     regret = np.empty((len(job.seeds), setting.rounds))
@@ -131,7 +120,7 @@ def measure(job: Job) -> dict[str, Any]:
         "rounds": setting.rounds,
         "gossip_every": setting.gossip_every,
         "bytes": mesh.bytes_per_tick,
-        "cpu_seconds": process_time() - started,
+        "cpu_seconds": thread_time() - started,
         "seeds": {
             "seed": list(job.seeds),
             "regret": average[:, -1].tolist(),
@@ -204,16 +193,9 @@ class Results:
         return record
 
 
-def run_all(jobs: Sequence[Job], results: Results, workers: int) -> Iterator[Job]:
-    """Run all jobs in `workers` processes, the longest first; store each result and yield its job."""
+def run_all(jobs: Sequence[Job], results: Results, workers: Workers = ALL_CORES) -> Iterator[Job]:
+    """Run all jobs, the longest first; store each result and yield its job."""
     longest_first = sorted(jobs, key=lambda job: job.effort, reverse=True)
-    with ProcessPoolExecutor(max_workers=workers) as pool:
-        jobs_by_future = {pool.submit(measure, job): job for job in longest_first}
-        try:
-            for future in as_completed(jobs_by_future):
-                job = jobs_by_future[future]
-                results.store(job, future.result())
-                yield job
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    for index, record in run_jobs(measure, longest_first, workers):
+        results.store(longest_first[index], record)
+        yield longest_first[index]

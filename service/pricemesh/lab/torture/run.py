@@ -23,6 +23,7 @@ from pricemesh.lab.torture.virtual_loop import Deadlock
 
 MAX_SHORTENING_RUNS = 120
 SEEDS_AHEAD = 4  # submitted for each worker
+SEEDS_PER_PROCESS = 50  # FastAPI keeps the objects of every city that was ever started: some MB a seed
 GC_THRESHOLDS = (100_000, 20, 100)
 MEMORY_FOLDER = Path("/dev/shm")
 
@@ -129,7 +130,10 @@ def _outcomes(
         yield from map(job, seeds)
         return
     with ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn"), initializer=_collect_garbage_rarely
+        workers,
+        mp_context=get_context("spawn"),
+        initializer=_collect_garbage_rarely,
+        max_tasks_per_child=SEEDS_PER_PROCESS,
     ) as pool:
         waiting: deque[Future[Outcome]] = deque()
         try:
