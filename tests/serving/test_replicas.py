@@ -145,7 +145,8 @@ def test_a_publisher_that_is_killed_is_replaced_and_nothing_acknowledged_is_lost
     for _ in range(10):
         answer = httpx.post(f"{cities[0].url}/price", json=CONTEXT)
         ids.append(answer.json()["decision_id"])
-        assert httpx.post(f"{cities[0].url}/feedback", json={"decision_id": ids[-1], "reward": 1.0})
+        told = httpx.post(f"{cities[0].url}/feedback", json={"decision_id": ids[-1], "reward": 1.0})
+        assert told.status_code == 200
     cities[0].kill()
     until(lambda: is_publisher(cities[1]))
     for id_ in ids:

@@ -9,16 +9,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from math import inf
 from typing import Any, NamedTuple
 
 from pricemesh.city.deciding import Decider, Quote
+from pricemesh.city.following import Following
 from pricemesh.city.health import DatabaseHealth
 from pricemesh.city.live_learner import LiveLearner
-from pricemesh.city.replicas import FOLLOW_SECONDS, Role
-from pricemesh.city.tickets import ANSWERED, FutureTicket, SnapshotTicket, Ticket
+from pricemesh.city.replicas import Role
+from pricemesh.city.tickets import ANSWERED, FutureTicket, SnapshotTicket, Ticket, settle
 from pricemesh.city.wait_limit import Gate, WaitLimit
 from pricemesh.city.waiting_line import Waiting, WaitingLine, rows_of
+from pricemesh.city.writer import Writer
 from pricemesh.errors import InDoubt, StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
@@ -72,9 +73,7 @@ class CityLoop:
         self._observe_commit = observe_commit
         self._recover = recover
         self._role = role
-        self._follow_is_due = False
-        self._followers: list[asyncio.Future[None]] = []  # who wait until this replica knows all rows
-        self._worker = runtime.worker("writer")
+        self._writer = Writer(runtime)
         self._quotes = WaitingLine()
         self._commands = WaitingLine()
         self.waiting_rows = 0  # also of the group under way
@@ -82,17 +81,14 @@ class CityLoop:
         self._gate = gate
         self._limit = WaitLimit(max_wait_seconds, MAX_WAITING_ROWS, MAX_COMMIT_ROWS)
         self._max_rows = self._limit.max_rows  # 0 while nobody is admitted
-        self._job: asyncio.Future[Any] | None = None  # what the worker does now
-        self._job_started = inf
         self._group = NO_GROUP  # under way
         self._saves: Waiting = []  # its commands, once they are handed to the database
-        self._job_is_late = False  # and its callers are answered
         self._timer: asyncio.TimerHandle | None = None
         self._arrival = asyncio.Event()
+        follow = database.follow if isinstance(database, SharedDatabase) else None
+        self.following = Following(follow, self._arrival.set)
         self._closing = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name="city loop")
-        if role.is_replica:
-            self._follow_soon()
 
     # What others call
 
@@ -122,11 +118,12 @@ class CityLoop:
         """Commit what waits, then end the worker."""
         self._closing = True
         self._max_rows = 0
+        self.following.end()
         self._arrival.set()
         await self._task
         if self._timer is not None:
             self._timer.cancel()
-        await self._worker.close()
+        await self._writer.close()
 
     def _admit(self, rows: int) -> None:
         if self.waiting_rows + rows > self._max_rows:
@@ -142,8 +139,8 @@ class CityLoop:
         """More than may wait; but a batch that waits for nothing else may be as large as it is."""
         if self._closing:
             raise StorageUnavailable("this city is shutting down: nothing was changed")
-        if self._job_is_late:
-            raise self._limit.no_answer(self._monotonic() - self._job_started)
+        if self._writer.is_late:
+            raise self._limit.no_answer(self._writer.busy_seconds)
         if self.waiting_rows:
             if self._limit.is_nearly_full(self.waiting_rows):
                 self._gate.refusal = self._limit.too_many_rows(self.waiting_rows)
@@ -161,8 +158,7 @@ class CityLoop:
         if self._closing or not self.waiting_rows:
             return
         now = self._monotonic()
-        # A job that is done, while this loop has not got to its result, keeps nobody waiting.
-        if self._job is not None and not self._job.done():
+        if self._writer.is_busy:
             self._answer_expired(now)
         for line in (self._quotes, self._commands):
             line.mark(now)
@@ -171,10 +167,10 @@ class CityLoop:
     def _answer_expired(self, now: float) -> None:
         for line in (self._quotes, self._commands):
             self._drop(line.take_marked(now - self._limit.seconds), queued=True)
-        busy_seconds = now - self._job_started
-        if busy_seconds < self._limit.seconds or self._job_is_late:
+        busy_seconds = self._writer.busy_seconds
+        if busy_seconds < self._limit.seconds or self._writer.is_late:
             return
-        self._job_is_late = True
+        self._writer.is_late = True
         self._max_rows = 0
         self._gate.refusal = self._limit.no_answer(busy_seconds)
         log.error("the database does not answer", extra={"seconds": round(busy_seconds, 3)})
@@ -192,7 +188,7 @@ class CityLoop:
         self._queued_rows -= rows if queued else 0
         fault = self._limit.waited_too_long()
         for _, ticket in items:
-            _settle(ticket, fault)
+            settle(ticket, fault)
 
     def _answer_in_doubt(self) -> None:
         """The database has the rows, and may still commit them: then the learner learns them all the same.
@@ -204,57 +200,36 @@ class CityLoop:
         for i, (command, ticket) in enumerate(self._saves):
             if isinstance(command, SaveDecisions | SaveFeedback):
                 self._saves[i] = (command, ANSWERED)
-                _settle(ticket, fault)
+                settle(ticket, fault)
 
     # The life of a group
 
     async def _run(self) -> None:
         while True:
-            while not self._queued_rows and not self._follow_is_due:
+            while not self._queued_rows and not self.following.is_due:
                 if self._closing:
                     return
                 await self._arrival.wait()
                 self._arrival.clear()
-            if self._follow_is_due:
+            if self.following.is_due:
                 await self._follow()
-            if not self._queued_rows:
-                continue
-            await self._carry_through(self._take())
+            if self._queued_rows:
+                await self._carry_through(self._take())
             for _ in range(YIELDS_BEFORE_COMMIT):
                 await asyncio.sleep(0)
 
-    # What other replicas write
-
-    async def follow(self) -> None:
-        """Returns when this replica knows all that was committed before the call."""
-        followed = asyncio.get_running_loop().create_future()
-        self._followers.append(followed)
-        self._follow_soon()
-        await followed
-
-    def _follow_soon(self) -> None:
-        self._follow_is_due = not self._closing
-        self._arrival.set()
-
     async def _follow(self) -> None:
-        assert isinstance(self._database, SharedDatabase)
-        self._follow_is_due = False
-        followers, self._followers = self._followers, []
-        began_at = self._monotonic()
+        """Learn and count what other replicas wrote."""
+        waiting, began_at, fault = self.following.take(), self._monotonic(), None
         try:
-            outcome = await self._run_job(self._database.follow)
-        except StorageUnavailable as fault:
-            self._health.read_failed(fault)
-            for follower in followers:
-                follower.set_exception(fault)
-        else:
+            outcome = await self._writer.run(self.following.look)
             if outcome is not None:
                 self._learn(NO_GROUP, outcome)
             self._role.followed_at = began_at
-            for follower in followers:
-                follower.set_result(None)
-        if not self._closing:
-            asyncio.get_running_loop().call_later(FOLLOW_SECONDS, self._follow_soon)
+        except StorageUnavailable as unavailable:
+            fault = unavailable
+            self._health.read_failed(fault)
+        self.following.finish(waiting, fault)
 
     async def _carry_through(self, group: Group) -> None:
         started = self._monotonic()
@@ -271,25 +246,13 @@ class CityLoop:
             log.exception("unforeseen, in the city's loop")
             self.waiting_rows = self._queued_rows
             for _, ticket in (*group.quotes, *group.commands):
-                _settle(ticket, StorageUnavailable(f"unforeseen: {type(fault).__name__}"))
+                settle(ticket, StorageUnavailable(f"unforeseen: {type(fault).__name__}"))
         finally:
             self._group, self._saves = NO_GROUP, []
             self._gate.refusal = None
         self._limit.observe(rows, self._monotonic() - started)
         if not self._closing:
             self._max_rows = self._limit.max_rows
-
-    async def _run_job(self, job: Callable[..., Any], *arguments: Any) -> Any:
-        """What a job in the worker returns, however late."""
-        self._job_started = self._monotonic()
-        self._job = self._worker.run(job, *arguments)
-        try:
-            return await self._job
-        finally:
-            if self._job_is_late:
-                seconds = round(self._monotonic() - self._job_started, 3)
-                log.warning("the database answers again", extra={"seconds": seconds})
-            self._job, self._job_started, self._job_is_late = None, inf, False
 
     def _take(self) -> Group:
         """What waits, up to a commit's size; of more, quotes and commands half each."""
@@ -307,7 +270,7 @@ class CityLoop:
         if unknown is None:
             return NOTHING_RECALLED
         try:
-            recall: Recall = await self._run_job(self._database.recall, *unknown)
+            recall: Recall = await self._writer.run(self._database.recall, *unknown)
         except StorageUnavailable as fault:
             self._health.read_failed(fault)
             return fault
@@ -331,7 +294,7 @@ class CityLoop:
             for (quote, ticket), save in zip(group.quotes, decisions, strict=True):
                 if isinstance(save, Exception):
                     self.waiting_rows -= quote.size
-                    _settle(ticket, save)
+                    settle(ticket, save)
                 else:
                     saves.append((save, ticket))
         saves += group.commands
@@ -342,7 +305,7 @@ class CityLoop:
         rows = self.waiting_rows - self._queued_rows  # of this group
         self._health.commit_began_at = started
         try:
-            outcome: CommitResult = await self._run_job(self._database.write, commands)
+            outcome: CommitResult = await self._writer.run(self._database.write, commands)
             self._database.confirm()
         except StorageUnavailable as fault:
             self._health.commit_failed(fault)
@@ -377,18 +340,11 @@ class CityLoop:
     def _answer(self, saves: Waiting, outcome: CommitResult | StorageUnavailable) -> None:
         if isinstance(outcome, Exception):
             for _, ticket in saves:
-                _settle(ticket, outcome)
+                settle(ticket, outcome)
             return
         for (_, ticket), result in zip(saves, outcome.results, strict=True):
-            _settle(ticket, result)
+            settle(ticket, result)
 
 
 def _any_failed(outcome: CommitResult | StorageUnavailable) -> bool:
     return isinstance(outcome, Exception) or any(isinstance(result, Exception) for result in outcome.results)
-
-
-def _settle(ticket: Ticket, result: Any) -> None:
-    try:
-        ticket.settle(result)
-    except Exception:  # the others of the group are waiting
-        log.exception("unforeseen, in an answer")

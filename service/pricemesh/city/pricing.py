@@ -20,7 +20,7 @@ from pricemesh.city.health import DatabaseHealth
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.loop import CityLoop, FutureTicket, Ticket
 from pricemesh.city.reading import ReadLane
-from pricemesh.city.replicas import Role
+from pricemesh.city.replicas import role_of
 from pricemesh.city.settings import Settings
 from pricemesh.city.wait_limit import Gate
 from pricemesh.core.policies import Learner
@@ -69,12 +69,9 @@ class Pricing:
             steady_seconds=settings.clock.steady_seconds,
         )
         limits = TimeLimits(settings.database.timeout_seconds, settings.database.read_timeout_seconds)
-        wait_seconds = settings.database.lock_wait_seconds
-        database_type = SharedDatabase if settings.database.replicas else Database
-        self.database = database_type(settings.database.url, settings.city, runtime, wait_seconds, limits)
-        self.role = Role(
-            runtime, self.database.lease() if isinstance(self.database, SharedDatabase) else None
-        )
+        kind, stored = (SharedDatabase if settings.database.replicas else Database), settings.database
+        self.database = kind(stored.url, settings.city, runtime, stored.lock_wait_seconds, limits)
+        self.role = role_of(self.database, runtime)
         self.health = DatabaseHealth(
             runtime,
             check=self.database.fault,
@@ -159,7 +156,7 @@ class Pricing:
             self._recover,
             self.role,
         )
-        await self.role.renew(self.loop.follow)
+        await self.role.renew(self.loop.following.wait)
 
     async def stop(self) -> None:
         self.health.close()

@@ -11,16 +11,17 @@ from math import inf
 from typing import Any
 
 from pricemesh.runtime import Runtime
+from pricemesh.store.database import Database
 from pricemesh.store.lease import Lease
+from pricemesh.store.shared_database import SharedDatabase
 
 SECONDS_BETWEEN_TRIES = 0.25  # to become or stay the publisher
-FOLLOW_SECONDS = 0.1  # between two looks at what others wrote
 
 log = logging.getLogger("pricemesh")
 
 
 class Role:
-    """Of this process."""
+    """Of this process. Without a lease it is the only one."""
 
     def __init__(self, runtime: Runtime, lease: Lease | None = None) -> None:
         self._runtime = runtime
@@ -61,3 +62,7 @@ class Role:
             return None
         behind = self._runtime.monotonic() - self.followed_at
         return {"publisher": self.is_publisher, "behind_seconds": round(behind, 3)}
+
+
+def role_of(database: Database, runtime: Runtime) -> Role:
+    return Role(runtime, database.lease() if isinstance(database, SharedDatabase) else None)

@@ -47,3 +47,10 @@ class AnsweredTicket:
 
 
 ANSWERED = AnsweredTicket()
+
+
+def settle(ticket: Ticket, result: Any) -> None:
+    try:
+        ticket.settle(result)
+    except Exception:  # the others of the group are waiting
+        log.exception("unforeseen, in an answer")

@@ -284,6 +284,13 @@ class RewardState(BaseModel):
     scale: float
 
 
+class ReplicaState(BaseModel):
+    """Of this process, where several serve the city."""
+
+    publisher: bool = Field(description="Whether it signs letters, calls peers and closes windows.")
+    behind_seconds: float = Field(description="Since it knew every row that was committed.")
+
+
 class State(BaseModel):
     city: str
     policy: dict[str, Any]
@@ -298,6 +305,7 @@ class State(BaseModel):
     guardrails: dict[str, float | None]
     controls: dict[str, Control]
     clock: ClockState
+    replica: ReplicaState | None = Field(description="null in a city of one process.")
     warnings: list[str] = Field(description="What an operator should change.")
     fingerprint: str
 

@@ -73,7 +73,7 @@ def create_app(
             asyncio.create_task(feed.run(), name="feed"),
         ]
         if pricing.role.is_replica:
-            tasks.append(asyncio.create_task(pricing.role.keep(pricing.loop.follow), name="role"))
+            tasks.append(asyncio.create_task(pricing.role.keep(pricing.loop.following.wait), name="role"))
         if key_file is not None:
             tasks.append(asyncio.create_task(key_file.watch(), name="keys"))
         try:

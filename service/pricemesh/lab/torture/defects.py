@@ -80,7 +80,7 @@ async def _answer_before_commit(original: Original, loop: Any, commands: list[An
     result = _only_prices(commands)
     if result is None:
         return await original(loop, commands)
-    loop._late_commit = loop._worker.run(loop._database.write, commands)
+    loop._late_commit = loop._writer._worker.run(loop._database.write, commands)
     loop._late_commit.add_done_callback(lambda future: future.exception())
     loop.waiting_rows -= sum(command.size for command in commands)
     return result
