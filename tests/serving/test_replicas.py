@@ -1,5 +1,6 @@
 """Several processes serve one city from one Postgres."""
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,10 @@ import httpx
 import numpy as np
 import pytest
 
+from pricemesh.city.settings import Settings
+from pricemesh.lab.demo import free_ports
 from pricemesh.store.migration import migrate
+from tests.gossip.over_http import SECRETS, teach, tick
 from tests.postgres import Postgres
 from tests.running import CONFIG, CONTEXT, CityProcess, RunningCity, settings_for
 
@@ -126,8 +130,6 @@ def test_a_replica_that_joins_knows_what_the_others_learned(start: Replicas) -> 
 )
 def test_what_replicas_cannot_have_is_refused(sections: dict[str, Any], words: str) -> None:
     postgres = {"url": "postgresql+psycopg://nobody@nowhere/city", "replicas": True}
-    from pricemesh.city.settings import Settings
-
     with pytest.raises(ValueError, match=words):
         Settings.model_validate({**CONFIG, "database": postgres, **sections})
 
@@ -153,3 +155,40 @@ def test_a_publisher_that_is_killed_is_replaced_and_nothing_acknowledged_is_lost
         assert httpx.get(f"{cities[1].url}/decisions/{id_}").json()["feedback"]["reward"] == 1.0
     until(lambda: httpx.get(f"{cities[1].url}/state").json()["version"] == 10)
     assert cities[1].stop() == 0
+
+
+def test_every_replica_answers_peers_and_counts_their_letters(url: str, tmp_path: Path) -> None:
+    """Porto knows the address of the second replica only, and lisbon's publisher calls porto."""
+    ports = free_ports(3)
+    second_address, porto_address = (f"http://127.0.0.1:{port}" for port in ports[1:])
+    gossip = {"secrets": SECRETS, "lockstep": True}
+    lisbon = {"database": {"replicas": True}, "gossip": {"peers": [porto_address], **gossip}}
+    first = RunningCity(settings_for(url, **copy.deepcopy(lisbon)), ports[0])
+    second = RunningCity(settings_for(url, **copy.deepcopy(lisbon)), ports[1])
+    porto_gossip = {"peers": [second_address], **gossip}
+    porto = RunningCity(
+        settings_for(f"sqlite:///{tmp_path}/porto.db", city="porto", gossip=porto_gossip), ports[2]
+    )
+    cities = [first, second, porto]
+    try:
+        for city in cities:
+            teach(city, 20)
+        until(lambda: in_step([first, second]))
+        tick(cities)
+        assert porto.peers()["lisbon"]["version"] == 40
+        until(lambda: second.peers().get("porto", {}).get("version") == 20)
+        teach(porto, 20, seed=1)
+        porto.tick("exchange")  # pushes its letter to the second replica
+        until(lambda: first.peers()["porto"]["version"] == 40)
+        for city in (first, second):
+            city.tick("absorb")
+        states = [city.pricing.learner.attribution.origins for city in (first, second)]
+        assert states == [("porto",), ("porto",)]
+        scores = [city.pricing.learner.score(np.ones(5)).estimate for city in (first, second)]
+        np.testing.assert_allclose(scores[0], scores[1], rtol=1e-9)
+        assert {city.state()["fingerprint"] for city in cities}
+        epochs = [city.http.get("/state").json()["gossip"]["epoch"] for city in (first, second)]
+        assert epochs == [1, 1]
+    finally:
+        for city in cities:
+            city.stop()

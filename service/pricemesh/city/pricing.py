@@ -46,8 +46,7 @@ log = logging.getLogger("pricemesh")
 
 SHORT_READS_AT_A_TIME = 4  # of one decision, or of totals
 LONG_READS_AT_A_TIME = 2  # of many decisions
-MAX_WINDOW_PAUSE_SECONDS = 60.0
-MIN_WINDOW_PAUSE_SECONDS = 0.05
+MIN_WINDOW_PAUSE_SECONDS, MAX_WINDOW_PAUSE_SECONDS = 0.05, 60.0
 LARGEST_BODIES_AT_ONCE = 8  # that may be arriving, in bytes; of smaller ones, more
 
 
@@ -68,9 +67,10 @@ class Pricing:
             max_step_seconds=settings.clock.max_step_seconds,
             steady_seconds=settings.clock.steady_seconds,
         )
-        limits = TimeLimits(settings.database.timeout_seconds, settings.database.read_timeout_seconds)
-        kind, stored = (SharedDatabase if settings.database.replicas else Database), settings.database
-        self.database = kind(stored.url, settings.city, runtime, stored.lock_wait_seconds, limits)
+        storage = settings.database
+        limits = TimeLimits(storage.timeout_seconds, storage.read_timeout_seconds)
+        kind = SharedDatabase if storage.replicas else Database
+        self.database = kind(storage.url, settings.city, runtime, storage.lock_wait_seconds, limits)
         self.role = role_of(self.database, runtime)
         self.health = DatabaseHealth(
             runtime,

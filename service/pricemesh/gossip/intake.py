@@ -14,7 +14,7 @@ from pricemesh.errors import BadSummary
 from pricemesh.gossip.discovery import Discovery
 from pricemesh.gossip.letter import Letter
 from pricemesh.gossip.message import Message
-from pricemesh.gossip.node import CheckedLetters, Node, read_letter
+from pricemesh.gossip.node import CheckedLetters, Node, is_newer, read_letter
 from pricemesh.gossip.peers import Counts
 from pricemesh.gossip.publisher import Publisher
 from pricemesh.gossip.quarantine import Quarantine
@@ -91,7 +91,11 @@ class Intake:
             if checked.fresh:
                 now = self._clock()
                 await self._pricing.commit(
-                    SaveLetters([(letter.origin, letter.wire) for letter in checked.fresh], now)
+                    SaveLetters(
+                        [(letter.origin, letter.wire) for letter in checked.fresh],
+                        now,
+                        is_newer if self._pricing.role.is_replica else None,
+                    )
                 )
                 self._node.take(checked.fresh)
                 self._counts["letters", "taken"] += len(checked.fresh)

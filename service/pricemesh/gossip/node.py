@@ -266,3 +266,10 @@ def read_letter(wire: bytes) -> Letter:
     if not NAME.fullmatch(letter.origin):
         raise BadSummary(f"{letter.origin!r:.50} is not a city's name")
     return letter
+
+
+def is_newer(wire: bytes, stored: bytes) -> bool:
+    """Whether a letter is to replace the one that is stored. A key that an operator trusts now may begin
+    anew."""
+    letter, other = read_letter(wire), read_letter(stored)
+    return letter.key != other.key or letter.order > other.order

@@ -13,7 +13,7 @@ from pricemesh.city.pricing import Pricing
 from pricemesh.core.summary import Summary
 from pricemesh.errors import NotStarted, StorageUnavailable
 from pricemesh.gossip.letter import Leave, Letter, Seal
-from pricemesh.gossip.node import Node
+from pricemesh.gossip.node import Node, is_newer
 from pricemesh.store.commands import SaveLetters, UpdateMesh
 
 log = logging.getLogger("pricemesh.gossip")
@@ -112,7 +112,8 @@ class Publisher:
                 await self._pricing.commit(UpdateMesh(epoch=self.epoch))
                 self._committed_epoch = self.epoch
             letter = self._write()
-            await self._pricing.commit(SaveLetters([(letter.origin, letter.wire)], self._clock()))
+            compare = is_newer if self._pricing.role.is_replica else None
+            await self._pricing.commit(SaveLetters([(letter.origin, letter.wire)], self._clock(), compare))
             self._node.take([letter])
             self.published_at = self._pricing.runtime.monotonic()
 

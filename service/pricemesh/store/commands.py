@@ -3,7 +3,7 @@
 What every price or feedback makes is a struct of msgspec: a named tuple takes several times as long to make.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -101,10 +101,12 @@ class SaveSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SaveLetters:
-    """Store these letters in place of older ones from their origins."""
+    """Store these letters in place of older ones from their origins. Where replicas may store newer ones at
+    the same time, `is_newer` compares a letter with the one that is stored."""
 
     letters: Sequence[tuple[str, bytes]]  # (origin, wire form)
     at: float
+    is_newer: Callable[[bytes, bytes], bool] | None = None
 
     @property
     def size(self) -> int:

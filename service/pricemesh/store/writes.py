@@ -5,44 +5,31 @@ from itertools import takewhile
 from typing import Any
 
 import msgspec
-from sqlalchemy import Column, Connection, insert, select
+from sqlalchemy import Connection, select
 
 from pricemesh.core.decision import OWN_COLUMNS, Decision, Margin, Occasion
 from pricemesh.store.backend import Backend
 from pricemesh.store.commands import (
-    AddPeers,
     CloseWindow,
     Command,
-    DropOrigin,
     FeedbackResult,
     FeedbackStatus,
     Lesson,
     Position,
     Probe,
-    RemovePeers,
     SaveDecisions,
     SaveFeedback,
-    SaveLetters,
     SaveSnapshot,
-    SetControl,
-    TrustKey,
     Unanswered,
-    UpdateMesh,
 )
 from pricemesh.store.commit_result import CommitResult
 from pricemesh.store.following import record_change
 from pricemesh.store.reads import decisions_by_id, feedback_by_id
+from pricemesh.store.state_writes import save_state
 from pricemesh.store.tables import (
     city,
-    controls,
     decisions,
-    dropped,
     feedback,
-    learner,
-    letters,
-    mesh,
-    peers,
-    trusted,
 )
 
 FeedbackRow = tuple[int, float, float | None, float, int | None]  # as FEEDBACK_COLUMNS
@@ -52,8 +39,6 @@ MOSTLY_COMMON_COLUMNS = ("subject", "limited_by", "propensity", "chance", *Occas
 
 
 NOT_IN_MEMORY = {CloseWindow, SaveSnapshot, Probe}  # other replicas need not be told of them
-PROBE_NAME = "probe"
-PROBE_CHARACTERS = 64 * 1024  # several pages: a write into the last free page proves little
 
 
 def carry_out(
@@ -91,59 +76,10 @@ def carry_out(
             lessons += defaults
             version = defaults[-1].version if defaults else version
         else:
-            _save_other(connection, command)
+            save_state(connection, command)
     is_change = backend.shared and not {type(command) for _, command in others} <= NOT_IN_MEMORY
     changes = record_change(connection) if is_change else 0
     return CommitResult(results, lessons, rows, (), released, position, version, None, changes, answered)
-
-
-def _save_other(connection: Connection, command: Command) -> None:
-    """Commands without a result."""
-    match command:
-        case SetControl(name, value, at):
-            connection.execute(controls.delete().where(controls.c.name == name))
-            if value is not None:
-                connection.execute(insert(controls).values(name=name, value=value, since=at))
-        case SaveSnapshot(version, tallies, payload):
-            connection.execute(learner.delete())
-            connection.execute(
-                insert(learner).values(id=1, version=version, tallies=tallies, payload=payload)
-            )
-        case SaveLetters(pairs, at):
-            rows = [{"origin": origin, "letter": wire, "received_at": at} for origin, wire in pairs]
-            _replace(connection, letters.c.origin, rows)
-        case UpdateMesh(epoch, memory):
-            changes = {"epoch": epoch, "memory": memory}
-            values = {name: value for name, value in changes.items() if value is not None}
-            connection.execute(mesh.update().values(**values))
-        case AddPeers(addresses, at):
-            _replace(connection, peers.c.address, [{"address": each, "since": at} for each in addresses])
-        case RemovePeers(addresses):
-            connection.execute(peers.delete().where(peers.c.address.in_(addresses)))
-        case TrustKey(origin, key):
-            _forget(connection, origin)
-            _replace(connection, trusted.c.origin, [{"origin": origin, "key": key}])
-        case DropOrigin(origin, at, readmitted):
-            _forget(connection, origin)
-            if not readmitted:
-                connection.execute(insert(dropped).values(origin=origin, since=at))
-        case Probe():
-            row = {"name": PROBE_NAME, "value": "." * PROBE_CHARACTERS, "since": 0.0}
-            connection.execute(insert(controls).values(row))
-            connection.execute(controls.delete().where(controls.c.name == PROBE_NAME))
-
-
-def _forget(connection: Connection, origin: str) -> None:
-    """Delete the origin's letter, and the record that it was dropped."""
-    for table in (letters, dropped):
-        connection.execute(table.delete().where(table.c.origin == origin))
-
-
-def _replace(connection: Connection, key: Column[str], rows: list[dict[str, Any]]) -> None:
-    """Insert rows in place of those with the same key."""
-    if rows:
-        connection.execute(key.table.delete().where(key.in_([row[key.name] for row in rows])))
-        connection.execute(insert(key.table), rows)
 
 
 # Decisions
