@@ -205,7 +205,7 @@ def test_the_access_log_is_switched_on_by_its_option(
     words: list[str], access_log: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[tuple[Settings, str, int]] = []
-    monkeypatch.setattr("pricemesh.serving.server.run", lambda *arguments: runs.append(arguments))
+    monkeypatch.setattr("pricemesh.serving.server.run", lambda *arguments, **_: runs.append(arguments))
     monkeypatch.setattr("pricemesh.logs.configure_logs", lambda _level: None)
     monkeypatch.setattr("pricemesh.serving.signals.handle_early_signals", lambda: None)
     file = tmp_path / "city.toml"

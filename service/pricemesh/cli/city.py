@@ -1,6 +1,7 @@
 """`pricemesh serve`, `config`, `migrate` and `leave`: one city."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,8 @@ SERVE_EXAMPLES = """
 **Examples**
 
 `pricemesh serve --config lisbon.toml --port 8001`
+
+`pricemesh serve --config lisbon.toml --replicas 4` — four processes on one port, one Postgres
 
 `pricemesh serve --config lisbon.toml --access-log` — logs every request
 
@@ -59,6 +62,13 @@ def serve(
         bool,
         typer.Option("--access-log", help="Log every request, not only refused, failed and slow ones."),
     ] = False,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Serve the city with N processes on this port; needs Postgres."
+        ),
+    ] = None,
+    share_port: Annotated[bool, typer.Option("--share-port", hidden=True)] = False,
 ) -> None:
     """Serve one city: prices, feedback, audit, metrics."""
     from pricemesh.serving import signals
@@ -70,12 +80,23 @@ def serve(
 
     if log_level not in LOG_LEVELS:
         raise InvalidParameter(f"--log-level is {', '.join(LOG_LEVELS)}, not {log_level!r}")
+    if replicas is not None:
+        os.environ["PRICEMESH_DATABASE_REPLICAS"] = "true"
     settings = load_settings(config)
+    if replicas is not None:
+        from pricemesh.serving.supervisor import serve_replicas
+
+        configure_logs(log_level)
+        options = ["--log-level", log_level, *(["--access-log"] if access_log else [])]
+        options += [] if config is None else ["--config", str(config)]
+        port = settings.server.port if port is None else port
+        raise typer.Exit(serve_replicas(options, host or settings.server.host, port, replicas))
     if access_log:
         server = settings.server.model_copy(update={"access_log": True})
         settings = settings.model_copy(update={"server": server})
     configure_logs(log_level)
-    run(settings, host or settings.server.host, settings.server.port if port is None else port)
+    port = settings.server.port if port is None else port
+    run(settings, host or settings.server.host, port, share_port=share_port)
 
 
 def config(file: ConfigFile = None) -> None:

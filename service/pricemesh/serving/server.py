@@ -77,7 +77,7 @@ def _log_stop(name: str, drain_seconds: float) -> None:
     log.info("stopping; once more stops at once", extra={"signal": name, "drain_seconds": drain_seconds})
 
 
-def run(settings: Settings, host: str, port: int) -> None:
+def run(settings: Settings, host: str, port: int, *, share_port: bool = False) -> None:
     if settings.security.api_keys_file is None:
         if not is_loopback(host):
             raise NotStarted(
@@ -99,7 +99,7 @@ def run(settings: Settings, host: str, port: int) -> None:
     app.pricing.open()
     app.gossip.open()
     app.connections.max_connections = allowed_connections(settings.limits.connections)
-    listener = _listen(host, port)
+    listener = _listen(host, port, share_port)
     bound = listener.getsockname()
     log.info("listening", extra={"address": f"http://{bound[0]}:{bound[1]}"})
     _spare_the_collector()
@@ -164,9 +164,9 @@ def allowed_connections(connections: int) -> int:
     return allowed
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, share_port: bool) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
+        return socket.create_server((host, port), family=family, backlog=2048, reuse_port=share_port)
     except OSError as fault:
         raise NotStarted(f"cannot listen on {host}:{port}: {fault.strerror or fault}") from None
