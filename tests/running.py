@@ -136,17 +136,21 @@ def start_mesh(folder: Path, names: Sequence[str], **sections: Any) -> list[Runn
 
 
 class CityProcess:
-    """`pricemesh serve` on a free port, to be killed at will."""
+    """`pricemesh serve` on a free port, to be killed at will. One that shares its port with a socket of the
+    test keeps it from other processes while it is down."""
 
-    def __init__(self, folder: Path, url: str, port: int = 0, **sections: Any) -> None:
+    def __init__(
+        self, folder: Path, url: str, port: int = 0, *, share_port: bool = False, **sections: Any
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         server = {"stop_with_stdin": True}
         config = {"server": server, **patient(url, sections)}
+        options = ["--share-port"] if share_port else []
         self._log = folder / "log.txt"
         with self._log.open("ab") as log:
             before = log.tell()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pricemesh", "serve", "--port", str(port)],
+                [sys.executable, "-m", "pricemesh", "serve", "--port", str(port), *options],
                 stdin=subprocess.PIPE,  # it ends with this process, whatever ends it
                 stderr=log,
                 stdout=log,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from pricemesh.lab.demo import free_ports
+from pricemesh.serving.supervisor import reserve_port
 from pricemesh.store.migration import migrate
 from tests.postgres import Postgres
 from tests.running import CONTEXT, IMPATIENT, CityProcess, RunningCity, settings_for
@@ -30,14 +30,15 @@ class Fleet:
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url, self._folder = url, folder
-        self.ports = free_ports(REPLICAS)
+        self._reserved = [reserve_port("127.0.0.1", 0) for _ in range(REPLICAS)]
+        self.ports = [each.getsockname()[1] for each in self._reserved]
         self.replicas = [self._start(i) for i in range(REPLICAS)]
         self.priced: dict[str, int] = {}  # acknowledged: arm by id
         self.told: dict[str, tuple[float, int]] = {}  # acknowledged: reward and version by id
         self.done = threading.Event()
 
     def _start(self, i: int) -> CityProcess:
-        return CityProcess(self._folder / str(i), self.url, self.ports[i], **SECTIONS)
+        return CityProcess(self._folder / str(i), self.url, self.ports[i], share_port=True, **SECTIONS)
 
     def kill_and_restart(self, i: int) -> None:
         self.replicas[i].kill()
@@ -96,6 +97,8 @@ class Fleet:
     def stop(self) -> None:
         for replica in self.replicas:
             replica.stop()
+        for each in self._reserved:
+            each.close()
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def serve_replicas(options: Sequence[str], host: str, port: int, replicas: int) 
         raise NotStarted(
             "this system cannot share a port: start the replicas one by one, on ports of their own"
         )
-    with _reserved(host, port) as reserved:
+    with reserve_port(host, port) as reserved:
         port = reserved.getsockname()[1]
         log.info("replicas", extra={"address": f"http://{host}:{port}", "replicas": replicas})
         os.environ["PRICEMESH_SERVER_STOP_WITH_STDIN"] = "true"
@@ -91,7 +91,7 @@ async def _run(command: Sequence[str], replicas: int) -> int:
     return await Supervisor(command, replicas).run()
 
 
-def _reserved(host: str, port: int) -> socket.socket:
+def reserve_port(host: str, port: int) -> socket.socket:
     """The port, for this process and its children. It does not listen, so that it gets no connection."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
