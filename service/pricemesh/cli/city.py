@@ -117,8 +117,13 @@ def migrate(
     from pricemesh.store.migration import migrate as run
 
     settings = load_settings(config)
+    database = settings.database
     before, after = run(
-        settings.database.url, to, settings.city, lock_wait_seconds=settings.database.lock_wait_seconds
+        database.url,
+        to,
+        settings.city,
+        lock_wait_seconds=database.lock_wait_seconds,
+        replicas=database.replicas,
     )
     print(f"the database was at {before or 'nothing'} and is at {after or 'nothing'}")
 

@@ -53,8 +53,6 @@ log = logging.getLogger("pricemesh")
 
 
 class Database:
-    is_shared = False  # with other replicas
-
     def __init__(
         self,
         url: str,
@@ -91,10 +89,7 @@ class Database:
         """Own the database, check that it is the one this city was configured for, and read its state."""
         with self._starting():
             connection = self._own_patiently()
-            current, target = schema.revisions(connection)
-            connection.rollback()
-            if current != target:
-                self._backend.update_schema(connection, current, target)
+            self._check_schema(connection)
             with connection.begin():
                 check_description(connection, self._city, description)
                 stored = read_state(connection, self._runtime)
@@ -146,6 +141,12 @@ class Database:
             connection.commit()
             after, _ = schema.revisions(connection)
             return before, after
+
+    def _check_schema(self, connection: Connection) -> None:
+        is_usable, revisions = schema.is_usable(connection), schema.revisions(connection)
+        connection.rollback()
+        if not is_usable:
+            self._backend.update_schema(connection, *revisions)
 
     def _start_reading(self, connection: Connection) -> AbstractContextManager[Any]:
         """Around what a start reads of the rows."""

@@ -99,10 +99,9 @@ class Reader:
         """Whether the database answers and its schema is the one this version needs."""
         try:
             with self._connection() as connection:
-                current, target = schema.revisions(connection)
+                return schema.is_usable(connection)
         except StorageUnavailable:
             return False
-        return current == target
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:

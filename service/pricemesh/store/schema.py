@@ -7,7 +7,9 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
+
+from pricemesh.store.tables import compatibility
 
 
 def move(connection: Connection, revision: str) -> None:
@@ -26,6 +28,16 @@ def move(connection: Connection, revision: str) -> None:
 def revisions(connection: Connection) -> tuple[str | None, str | None]:
     """The revision of the database, and the one that this version of pricemesh needs."""
     return MigrationContext.configure(connection).get_current_revision(), _known_revisions()[0]
+
+
+def is_usable(connection: Connection) -> bool:
+    """Whether this version of pricemesh can use the tables, which a later version may have migrated."""
+    current, target = revisions(connection)
+    if current == target:
+        return True
+    if current is None or exists(current):  # older than this version
+        return False
+    return exists(connection.scalar(select(compatibility.c.oldest_revision)) or "")
 
 
 def exists(revision: str) -> bool:

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from pricemesh.errors import NotStarted, StorageUnavailable
-from pricemesh.store import schema
 from pricemesh.store.backend import Backend
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
 from pricemesh.store.commit_result import CommitResult
@@ -30,6 +29,7 @@ from pricemesh.store.following import (
     snapshot,
 )
 from pricemesh.store.lease import Lease
+from pricemesh.store.postgres import lock_key
 from pricemesh.store.shared_postgres import SharedPostgres
 from pricemesh.store.startup import StoredState, check_description, read_present_state, read_state
 
@@ -39,8 +39,6 @@ MAX_TRIES = 5  # of a command that met what another replica was writing
 
 
 class SharedDatabase(Database):
-    is_shared = True
-
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._own_rows = OwnRows()
@@ -58,16 +56,23 @@ class SharedDatabase(Database):
         """As of a city of one process; but the rows are read at one moment, which ends with `lessons`."""
         with self._starting():
             connection = self._own_patiently()
-            current, target = schema.revisions(connection)
-            connection.rollback()
-            if current != target:
-                self._backend.update_schema(connection, current, target)
+            self._check_schema(connection)
             self._describe(connection, description)
             freeze(connection)
             stored = read_state(connection, self._runtime)
             self._changes = read_changes(connection)
         self.position = self._confirmed_position = stored.position
         return stored
+
+    def migrate(self, revision: str) -> tuple[str | None, str | None]:
+        """Beside replicas that serve; of several processes that migrate, one after the other."""
+        with self._starting():
+            connection = self._own_patiently()
+            self._backend.limit(connection, None)
+            key = lock_key(f"pricemesh:{self._city}:migration")
+            connection.execute(select(func.pg_advisory_lock(key)))
+            connection.commit()
+        return super().migrate(revision)
 
     def _describe(self, connection: Connection, description: dict[str, Any]) -> None:
         """Several replicas may be the first of a new city."""

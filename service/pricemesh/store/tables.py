@@ -90,6 +90,14 @@ shared_log = Table(  # one row, which replicas lock to write in one order; other
     Column("changes", BigInteger, nullable=False),  # of anything but decisions, feedback and snapshots
 )
 
+compatibility = Table(  # one row
+    "compatibility",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    # Software made for this revision, or for a later one, can use the tables as they are.
+    Column("oldest_revision", String(40), nullable=False),
+)
+
 controls = Table(
     "controls",
     metadata,
