@@ -104,7 +104,7 @@ class Postgres:
     def kill(self) -> None:
         """End all of its processes at once, as a crash of the machine does; `start` recovers the data."""
         assert self._process is not None
-        processes = self._processes()
+        processes = self.processes()
         for pid in processes:
             _signal(pid, signal.SIGKILL)
         self._process.wait(timeout=60)
@@ -113,14 +113,14 @@ class Postgres:
 
     def pause(self) -> None:
         """Stop all of its processes, so that connections stay open and nothing is answered."""
-        for pid in self._processes():
+        for pid in self.processes():
             _signal(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        for pid in self._processes():
+        for pid in self.processes():
             _signal(pid, signal.SIGCONT)
 
-    def _processes(self) -> list[int]:
+    def processes(self) -> list[int]:
         """The server itself first: once it is stopped it starts no others."""
         assert self._process is not None
         server = self._process.pid
