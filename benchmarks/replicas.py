@@ -1,7 +1,8 @@
 """What replicas cost: `python -m benchmarks.replicas`, minutes; needs wrk.
 
-In turn: a city of one process, and a replica of a city whose second replica gets no calls. wrk loads /price and /feedback. Prints the processor time of the process and of Postgres for each call, and what
-the second replica spends on learning the first one's rows, as ratios to the city of one process.
+In turn: a city of one process, and a replica of a city whose second replica gets no calls. wrk loads /price
+and /feedback. Prints the processor time of the process and of Postgres for each call, and what the second
+replica spends on learning the first one's rows, as ratios to the city of one process.
 """
 
 import argparse
