@@ -114,7 +114,7 @@ def test_publishers_that_are_killed_fail_no_price_and_are_replaced(fleet: Fleet,
         seconds.append(time.monotonic() - began_at)
         fleet.replicas[publisher] = fleet._start(publisher)
     callers.stop()
-    print(f"{callers.calls} calls; a publisher again after {sorted(seconds)} seconds")
+    print(f"{callers.calls} calls; a publisher again after {min(seconds):.2f} to {max(seconds):.2f} s")
     assert callers.failed == []
     check_rows(fleet)
 

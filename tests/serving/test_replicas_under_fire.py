@@ -166,15 +166,20 @@ def test_replicas_killed_under_load_lose_nothing(fleet: Fleet, kills: int) -> No
 def test_a_publisher_that_is_stopped_is_replaced_and_the_others_go_on(fleet: Fleet) -> None:
     (publisher,) = fleet.publishers()
     os.kill(fleet.replicas[publisher].pid, signal.SIGSTOP)
+    began_at, slowest = time.monotonic(), 0.0
     try:
         others = [i for i in range(REPLICAS) if i != publisher]
         with httpx.Client(timeout=5.0) as http:
             for i in range(20):
                 address = f"http://127.0.0.1:{fleet.ports[others[i % 2]]}"
+                asked_at = time.monotonic()
                 price = http.post(f"{address}/price", json=CONTEXT).json()
                 told = {"decision_id": price["decision_id"], "reward": 1.0}
                 assert http.post(f"{address}/feedback", json=told).status_code == 200
+                slowest = max(slowest, time.monotonic() - asked_at)
         until(lambda: any(i in fleet.publishers() for i in others))
+        print(f"a price with its feedback took {slowest:.3f} s at most")
+        print(f"another published {time.monotonic() - began_at:.2f} s after the stop")
     finally:
         os.kill(fleet.replicas[publisher].pid, signal.SIGCONT)
     until(lambda: len(fleet.publishers()) == 1 and publisher not in fleet.publishers())
