@@ -1,4 +1,4 @@
-"""The manifests of Kubernetes as Kustomize renders them, and what a cluster would make of their references."""
+"""The manifests of Kubernetes as Kustomize renders them, and what a cluster makes of their references."""
 
 import subprocess
 import sys

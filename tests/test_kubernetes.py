@@ -259,7 +259,9 @@ def test_prometheus_finds_every_city_and_has_a_key(production: Manifests) -> Non
     spec = monitor["spec"]
     (endpoint,) = spec["endpoints"]
     services = [
-        item for item in production.of_kind("Service") if selects(spec["selector"], item["metadata"]["labels"])
+        item
+        for item in production.of_kind("Service")
+        if selects(spec["selector"], item["metadata"]["labels"])
     ]
     assert {item["metadata"]["name"] for item in services} == {f"{city}-city" for city in production.cities}
     assert all(endpoint["port"] in [port["name"] for port in item["spec"]["ports"]] for item in services)
