@@ -15,6 +15,7 @@ from pricemesh.runtime import Runtime
 from pricemesh.store.migration import migrate
 from tests.compiler import COMPILER, HOW_TO_GET_A_COMPILER
 from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT
+from tests.kubectl import HAS_SCHEMAS, HOW_TO_GET_KUBECTL, KUBECTL
 from tests.postgres import Postgres
 from tests.running import RunningCity, settings_for
 
@@ -81,3 +82,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(HOW_TO_GET_IT, yellow=True, bold=True)
     if COMPILER is None:
         terminalreporter.write_line(HOW_TO_GET_A_COMPILER, yellow=True, bold=True)
+    if KUBECTL is None or not HAS_SCHEMAS:
+        terminalreporter.write_line(HOW_TO_GET_KUBECTL, yellow=True, bold=True)
