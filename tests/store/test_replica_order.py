@@ -208,14 +208,3 @@ def test_a_process_that_must_be_alone_and_replicas_keep_each_other_out(settings:
     with pytest.raises(DatabaseInUse):
         Database(settings.database.url, "lisbon", Runtime()).open(settings.schema_description)
     replica.database.close()
-
-
-def test_a_migration_with_nothing_to_do_succeeds_while_replicas_serve(settings: Settings) -> None:
-    from pricemesh.errors import DatabaseInUse
-
-    replica = Replica(settings)
-    before, after = migrate(settings.database.url, "head", "lisbon")
-    assert before == after is not None
-    with pytest.raises(DatabaseInUse):
-        migrate(settings.database.url, "0003", "lisbon")
-    replica.database.close()

@@ -49,7 +49,8 @@ class Supervisor:
             code = await process.wait()
             del self._processes[number]
             if self._stopping.is_set():
-                self._code = max(self._code, abs(code))
+                # One that the signal met before it could handle it ends by the signal.
+                self._code = self._code or max(0, code)
                 return
             if code == WRONG_CONFIGURATION and loop.time() - began_at < LIVED_LONG_SECONDS:
                 self._code = code

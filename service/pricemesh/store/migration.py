@@ -1,7 +1,6 @@
 """Moves the schema of a database, as `pricemesh migrate` does."""
 
 from pricemesh.runtime import Runtime
-from pricemesh.store import schema
 from pricemesh.store.database import Database
 from pricemesh.store.shared_database import SharedDatabase
 
@@ -20,8 +19,6 @@ def migrate(
     kind = SharedDatabase if replicas and revision == "head" else Database
     database = kind(url, city, runtime or Runtime(), lock_wait_seconds)
     try:
-        if revision == "head" and not url.startswith("sqlite:") and database.reader.reachable():
-            return schema.newest(), schema.newest()  # nothing to do, so the city may be served meanwhile
         return database.migrate(revision)
     finally:
         database.close()

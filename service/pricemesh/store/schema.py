@@ -27,12 +27,7 @@ def move(connection: Connection, revision: str) -> None:
 
 def revisions(connection: Connection) -> tuple[str | None, str | None]:
     """The revision of the database, and the one that this version of pricemesh needs."""
-    return MigrationContext.configure(connection).get_current_revision(), newest()
-
-
-def newest() -> str:
-    """The revision that this version of pricemesh needs."""
-    return _known_revisions()[0]
+    return MigrationContext.configure(connection).get_current_revision(), _known_revisions()[0]
 
 
 def is_usable(connection: Connection) -> bool:
