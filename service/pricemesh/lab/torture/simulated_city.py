@@ -57,6 +57,7 @@ class SimulatedCity:
         self.sections = dict(sections)
         self.clock_offset = 0.0  # seconds by which its wall clock is wrong
         self.clock_set_at = 0.0  # on the virtual clock
+        self.started_at = 0.0  # the same
         self.disk = FaultyDisk(Random(rng.random()))
         self.app: Application = None  # type: ignore[assignment]
         self.settings: Settings = None  # type: ignore[assignment]
@@ -100,6 +101,11 @@ class SimulatedCity:
     def clock(self) -> float:
         return NOON + self._loop.time() + self.clock_offset
 
+    @property
+    def start_by_its_clock(self) -> float:
+        """When this process started, as its present wall clock would have shown it."""
+        return self.clock() - (self.true_time - self.started_at)
+
     def set_clock(self, offset: float) -> None:
         if offset != self.clock_offset:
             self.clock_offset, self.clock_set_at = offset, self._loop.time()
@@ -124,6 +130,7 @@ class SimulatedCity:
         runtime = virtual_runtime(
             self._loop, self.disk, rng, self.clock, lambda: PeerTransport(self._network, self.address)
         )
+        self.started_at = self.true_time
         self.app = create_app(self.settings, runtime, SilentRecorder())
         self._apps.append(self.app)
         live = self.app.pricing.live

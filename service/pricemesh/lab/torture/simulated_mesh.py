@@ -1,6 +1,7 @@
 """A mesh of simulated cities, what must hold for it after every step, and what once it has come to rest."""
 
 import logging
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,6 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 
+from pricemesh.gossip.signing import HEADER
+from pricemesh.http.asgi import Application
 from pricemesh.lab.torture.audit import Audit
 from pricemesh.lab.torture.callers import Callers
 from pricemesh.lab.torture.ledger import Ledger, Violated
@@ -53,7 +56,7 @@ class SimulatedMesh:
         self.backups: dict[str, list[tuple[Path, Ledger]]] = {name: [] for name in plan.names}
         self.lines: deque[str] = deque(maxlen=MAX_LINES)
         self._violation: Violated | None = None
-        self._accepted: Counter[bytes] = Counter()  # gossip requests, by their bytes
+        self._accepted: dict[bytes, Application] = {}  # who took a gossip request, by its bytes
         self._digest = sha256()
         self.network.observers.append(self._observe_gossip)
 
@@ -133,14 +136,17 @@ class SimulatedMesh:
         self._violation = self._violation or violation
 
     def _observe_gossip(self, receiver: str, data: bytes, reply: Reply | None) -> None:
-        """Of identical requests at most one may be taken."""
+        """Of identical requests a process takes at most one. After a restart a city takes none that was
+        signed before its start; a sender whose clock is ahead may have signed in its future."""
         self._digest.update(data)
         if reply is None:
             return
         self._digest.update(reply.body)
         if reply.status in (200, 204):
-            self._accepted[data] += 1
-            if self._accepted[data] > 1:
+            (city,) = (city for city in self.cities if city.address == receiver)
+            before = self._accepted.get(data)
+            self._accepted[data] = city.app
+            if before is not None and (before is city.app or _signed_at(data) < city.start_by_its_clock):
                 self._report(Violated("a repeated gossip request is refused", f"{receiver} took it again"))
 
     @contextmanager
@@ -246,3 +252,10 @@ class _LogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._mesh.log(record)
+
+
+def _signed_at(request: bytes) -> float:
+    """When a gossip request was signed, by its sender's clock."""
+    found = re.search(rb"(?i)%s: ?[^.]*\.(\d+)\.[^.]*\.(\d+)\." % HEADER.encode(), request)
+    assert found is not None
+    return int(found[1]) + int(found[2]) / 1000
