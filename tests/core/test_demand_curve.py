@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pricemesh.core.demand.curve import MAX_ROWS_TO_ADD
 from pricemesh.core.ladder import Ladder
 from pricemesh.core.policies import Shape, make_policy
 from tests.core.test_demand_by_brute_force import LOCALS, PRICES, SHARED, Mesh, kernel_root
@@ -88,3 +89,19 @@ def test_beyond_the_outer_arms_the_arm_effect_stays() -> None:
 
 def test_other_policies_have_no_curve() -> None:
     assert make_policy("netpool").learner(Shape(2, 1, 0)).curve_at([1.0], np.array([1.0, 2.0])) is None
+
+
+def test_many_decisions_at_once_narrow_the_curve_as_one_after_another() -> None:
+    """More rows than a new inverse costs, and fewer."""
+    rng = np.random.default_rng(5)
+    ladder = Ladder(np.array([1.0, 2.0, 3.0]), low=1.0, high=3.0)
+    for count in (3, 2 * MAX_ROWS_TO_ADD):
+        contexts, arms = rng.random((count, 2)), rng.integers(0, 3, count)
+        chances = rng.uniform(0.1, 0.9, count)
+        together, single = (make_policy("demand").learner(Shape(3, 1, 1, ladder=ladder)) for _ in range(2))
+        together.pend(contexts, arms, chances)
+        for i in range(count):
+            single.pend(contexts[i : i + 1], arms[i : i + 1], chances[i : i + 1])
+        one, other = together.score(contexts), single.score(contexts)
+        np.testing.assert_allclose(one.radius, other.radius, rtol=1e-9)
+        np.testing.assert_array_equal(one.estimate, other.estimate)

@@ -10,6 +10,8 @@ from pricemesh.core.arrays import Array
 from pricemesh.core.ridge import REFRESH_INTERVAL_UPDATES, inverse_of_positive_definite, outer
 from pricemesh.core.ucb import Score, score_dense
 
+MAX_ROWS_TO_ADD = 40  # for more, a new inverse costs less
+
 
 class Curves:
     """theta (..., p) and V (..., p, p) of one city or of a batch; `maps` are A (..., K, p, 1 + d)."""
@@ -21,8 +23,16 @@ class Curves:
         self.spread(precision)
 
     def move(self, theta: Array) -> None:
-        """Use another theta."""
-        self.logits = np.matvec(self._maps_transposed, theta[..., None, :])  # m (..., K, 1 + d)
+        """Use another theta, as it is at the next score: a group of feedback changes it many times."""
+        self._theta = theta
+        self._logits: Array | None = None
+
+    @property
+    def logits(self) -> Array:
+        """m (..., K, 1 + d)"""
+        if self._logits is None:
+            self._logits = np.matvec(self._maps_transposed, self._theta[..., None, :])
+        return self._logits
 
     def spread(self, precision: Array) -> None:
         """Use another V."""
@@ -33,11 +43,12 @@ class Curves:
 
     def narrow(self, rows: Array) -> bool:
         """V gains R'R: rows (m, p) of one city, or one row (..., p) in every city of a batch. False when it
-        is time to compute it anew, because rounding adds up."""
+        is to be computed anew, because rounding adds up, or because that costs less."""
         self._updates += 1
-        if self._updates >= REFRESH_INTERVAL_UPDATES:
+        is_one_city = self.covariance.ndim == 2
+        if self._updates >= REFRESH_INTERVAL_UPDATES or (is_one_city and len(rows) > MAX_ROWS_TO_ADD):
             return False
-        if self.covariance.ndim == 2:
+        if is_one_city:
             self._narrow_one_city(rows)
             return True
         gain = np.matvec(self.covariance, rows)
