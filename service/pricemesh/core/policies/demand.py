@@ -169,7 +169,7 @@ class DemandLearner(Learner):
     # Sales
 
     def _learn(self, at: Index, x: Array, reward: Array, decided: Decided) -> None:
-        if np.any((reward < 0.0) | (reward > 1.0)):
+        if not ((reward >= 0.0) & (reward <= 1.0)).all():
             raise InvalidFeedback("the share of units sold must lie between 0 and 1")
         z = self.basis.rows(x, np.asarray(at[-1]))
         chance = self._own_chances(z) if decided.chance is None else np.asarray(decided.chance)
