@@ -43,14 +43,20 @@ def postgres() -> Iterator[Postgres]:
     server.stop()
 
 
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> str:
+    """An empty database, schema in place."""
+    url = postgres.new_database(f"city{next(_numbers)}")
+    migrate(url, "head", "lisbon")
+    return url
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of either kind, schema in place."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/city.db"
-    server: Postgres = request.getfixturevalue("postgres")
-    url = server.new_database(f"city{next(_numbers)}")
-    migrate(url, "head", "lisbon")
+    url: str = request.getfixturevalue("postgres_url")
     return url
 
 

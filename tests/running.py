@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,18 @@ def patient(url: str, sections: dict[str, Any]) -> dict[str, Any]:
 
 def settings_for(url: str, **sections: Any) -> Settings:
     return Settings.model_validate(patient(url, sections))
+
+
+MAX_WAIT_SECONDS = 60.0  # a test that waits longer has failed
+
+
+def until(condition: Callable[[], Any]) -> float:
+    """How many seconds it took until it was true."""
+    began_at = time.monotonic()
+    while not condition():
+        assert time.monotonic() < began_at + MAX_WAIT_SECONDS
+        time.sleep(0.02)
+    return time.monotonic() - began_at
 
 
 class RunningCity:

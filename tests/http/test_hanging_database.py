@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,11 +13,10 @@ import sqlalchemy as sa
 from pricemesh.runtime import Disk, Runtime
 from pricemesh.store.migration import migrate
 from tests.postgres import Postgres
-from tests.running import CONTEXT, IMPATIENT, RunningCity, settings_for
+from tests.running import CONTEXT, IMPATIENT, MAX_WAIT_SECONDS, RunningCity, settings_for, until
 
 LONG_READS = 40  # more than any pool of threads that other requests might share has on a small machine
 WAITING_FOR_A_LOCK = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
-MAX_WAIT_SECONDS = 30.0  # a test that waits longer has failed
 
 
 class HangingDisk(Disk):
@@ -61,12 +60,6 @@ def test_callers_are_answered_while_a_commit_hangs(
     finally:
         disk.go_on()
         city.stop()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + MAX_WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
 
 
 def test_long_reads_that_hang_delay_neither_prices_nor_readiness(postgres: Postgres) -> None:

@@ -13,13 +13,12 @@ import httpx
 import pytest
 
 from pricemesh.lab.demo import free_ports
-from tests.running import CONTEXT
-from tests.serving.test_replicas_under_fire import REPLICAS, Fleet, check_rows, fleet, until
+from tests.running import CONTEXT, until
+from tests.serving.fleet import REPLICAS, Fleet, check_rows
 
 HAPROXY = shutil.which("haproxy")
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "haproxy" / "haproxy.cfg"
 
-__all__ = ["fleet"]
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(HAPROXY is None, reason="there is no haproxy: apt-get install haproxy"),
@@ -97,7 +96,7 @@ def test_a_rolling_restart_fails_no_call(fleet: Fleet, address: str) -> None:
             before = len(fleet.told)
             until(lambda before=before: len(fleet.told) > before + 20)  # type: ignore[misc]
             fleet.replicas[i].stop()
-            fleet.replicas[i] = fleet._start(i)
+            fleet.replicas[i] = fleet.start(i)
     callers.stop()
     assert callers.failed == []
     check_rows(fleet)
@@ -112,7 +111,7 @@ def test_publishers_that_are_killed_fail_no_price_and_are_replaced(fleet: Fleet,
         began_at = time.monotonic()
         until(lambda publisher=publisher: set(fleet.publishers()) - {publisher})  # type: ignore[misc]
         seconds.append(time.monotonic() - began_at)
-        fleet.replicas[publisher] = fleet._start(publisher)
+        fleet.replicas[publisher] = fleet.start(publisher)
     callers.stop()
     print(f"{callers.calls} calls; a publisher again after {min(seconds):.2f} to {max(seconds):.2f} s")
     assert callers.failed == []

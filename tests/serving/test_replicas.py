@@ -1,7 +1,7 @@
 """Several processes serve one city from one Postgres."""
 
+import asyncio
 import copy
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,39 +11,23 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
+from pricemesh.city.following import Following
 from pricemesh.city.settings import Settings
 from pricemesh.lab.demo import free_ports
-from pricemesh.store.migration import migrate
 from tests.gossip.over_http import SECRETS, teach, tick
-from tests.postgres import Postgres
-from tests.running import CONFIG, CONTEXT, CityProcess, RunningCity, settings_for
-
-MAX_WAIT_SECONDS = 30.0  # a test that waits longer has failed
+from tests.running import CONFIG, CONTEXT, CityProcess, RunningCity, settings_for, until
 
 Replicas = Callable[[int], list[RunningCity]]
 
 
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + MAX_WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.fixture
-def url(postgres: Postgres) -> str:
-    url = postgres.new_database(f"replicas{time.time_ns()}")
-    migrate(url, "head", "lisbon")
-    return url
-
-
-@pytest.fixture
-def start(url: str) -> Iterator[Replicas]:
+def start(postgres_url: str) -> Iterator[Replicas]:
     started: list[RunningCity] = []
 
     def start(count: int) -> list[RunningCity]:
-        cities = [RunningCity(settings_for(url, database={"replicas": True})) for _ in range(count)]
+        cities = [RunningCity(settings_for(postgres_url, database={"replicas": True})) for _ in range(count)]
         started.extend(cities)
         return cities
 
@@ -65,7 +49,7 @@ def in_step(cities: list[RunningCity]) -> bool:
     )
 
 
-def test_replicas_learn_every_row_once_and_in_one_order(url: str, start: Replicas) -> None:
+def test_replicas_learn_every_row_once_and_in_one_order(postgres_url: str, start: Replicas) -> None:
     cities = start(3)
 
     def work(place: int) -> list[int]:
@@ -87,7 +71,7 @@ def test_replicas_learn_every_row_once_and_in_one_order(url: str, start: Replica
     assert counts[0] == counts[1] == counts[2]
     for city in cities:
         city.stop()
-    single = RunningCity(settings_for(url))
+    single = RunningCity(settings_for(postgres_url))
     assert single.pricing.version == sum(counts[0])
     for state in states:
         for name, value in single.pricing.learner.state().items():
@@ -135,9 +119,9 @@ def test_what_replicas_cannot_have_is_refused(sections: dict[str, Any], words: s
 
 
 def test_a_publisher_that_is_killed_is_replaced_and_nothing_acknowledged_is_lost(
-    url: str, tmp_path: Path
+    postgres_url: str, tmp_path: Path
 ) -> None:
-    cities = [CityProcess(tmp_path / str(i), url, database={"replicas": True}) for i in range(2)]
+    cities = [CityProcess(tmp_path / str(i), postgres_url, database={"replicas": True}) for i in range(2)]
 
     def is_publisher(city: CityProcess) -> bool:
         return bool(httpx.get(f"{city.url}/state").json()["replica"]["publisher"])
@@ -157,14 +141,14 @@ def test_a_publisher_that_is_killed_is_replaced_and_nothing_acknowledged_is_lost
     assert cities[1].stop() == 0
 
 
-def test_every_replica_answers_peers_and_counts_their_letters(url: str, tmp_path: Path) -> None:
+def test_every_replica_answers_peers_and_counts_their_letters(postgres_url: str, tmp_path: Path) -> None:
     """Porto knows the address of the second replica only, and lisbon's publisher calls porto."""
     ports = free_ports(3)
     second_address, porto_address = (f"http://127.0.0.1:{port}" for port in ports[1:])
     gossip = {"secrets": SECRETS, "lockstep": True}
     lisbon = {"database": {"replicas": True}, "gossip": {"peers": [porto_address], **gossip}}
-    first = RunningCity(settings_for(url, **copy.deepcopy(lisbon)), ports[0])
-    second = RunningCity(settings_for(url, **copy.deepcopy(lisbon)), ports[1])
+    first = RunningCity(settings_for(postgres_url, **copy.deepcopy(lisbon)), ports[0])
+    second = RunningCity(settings_for(postgres_url, **copy.deepcopy(lisbon)), ports[1])
     porto_gossip = {"peers": [second_address], **gossip}
     porto = RunningCity(
         settings_for(f"sqlite:///{tmp_path}/porto.db", city="porto", gossip=porto_gossip), ports[2]
@@ -186,9 +170,36 @@ def test_every_replica_answers_peers_and_counts_their_letters(url: str, tmp_path
         assert states == [("porto",), ("porto",)]
         scores = [city.pricing.learner.score(np.ones(5)).estimate for city in (first, second)]
         np.testing.assert_allclose(scores[0], scores[1], rtol=1e-9)
-        assert {city.state()["fingerprint"] for city in cities}
         epochs = [city.http.get("/state").json()["gossip"]["epoch"] for city in (first, second)]
         assert epochs == [1, 1]
     finally:
         for city in cities:
             city.stop()
+
+
+def test_a_database_that_hangs_during_a_look_refuses_callers_only_meanwhile(postgres_url: str) -> None:
+    """Another program locks the row that every look reads; callers wait less long than a look may take."""
+    sections = {"database": {"timeout_seconds": 1.0, "replicas": True}, "limits": {"max_wait_seconds": 0.2}}
+    city = RunningCity(settings_for(postgres_url, **sections))
+    engine = sa.create_engine(postgres_url)
+    try:
+        with engine.begin() as connection:
+            connection.execute(sa.text("LOCK TABLE shared_log IN ACCESS EXCLUSIVE MODE"))
+            until(lambda: city.http.post("/price", json=CONTEXT).status_code == 503)
+        until(lambda: city.http.post("/price", json=CONTEXT).status_code == 200)
+    finally:
+        engine.dispose()
+        city.stop()
+
+
+def test_waiting_for_a_look_starts_no_second_round_of_looks() -> None:
+    async def count_looks() -> int:
+        following = Following(lambda: None, lambda: None)
+        for _ in range(5):
+            waiter = asyncio.ensure_future(following.wait())
+            await asyncio.sleep(0)
+            following.finish(following.take(), None)
+            await waiter
+        return sum(not handle.cancelled() for handle in asyncio.get_running_loop()._scheduled)  # type: ignore[attr-defined]
+
+    assert asyncio.run(count_looks()) == 1

@@ -1,7 +1,5 @@
 """Software beside a database that a later version has migrated, as during an upgrade of replicas."""
 
-import time
-
 import pytest
 import sqlalchemy as sa
 
@@ -10,7 +8,6 @@ from pricemesh.runtime import Runtime
 from pricemesh.store.database import Database
 from pricemesh.store.migration import migrate
 from pricemesh.store.shared_database import SharedDatabase
-from tests.postgres import Postgres
 from tests.running import RunningCity, settings_for
 
 LATER = "9998"  # a revision that this version does not know
@@ -26,14 +23,8 @@ def migrate_later(url: str, oldest_revision: str) -> None:
     engine.dispose()
 
 
-@pytest.fixture
-def url(postgres: Postgres) -> str:
-    url = postgres.new_database(f"upgrade{time.time_ns()}")
-    migrate(url, "head", "lisbon")
-    return url
-
-
-def test_a_city_goes_on_and_starts_on_tables_that_it_can_use(url: str) -> None:
+def test_a_city_goes_on_and_starts_on_tables_that_it_can_use(postgres_url: str) -> None:
+    url = postgres_url
     city = RunningCity(settings_for(url))
     migrate_later(url, "0004")
     assert city.http.get("/readyz").status_code == 200
@@ -45,7 +36,8 @@ def test_a_city_goes_on_and_starts_on_tables_that_it_can_use(url: str) -> None:
     city.stop()
 
 
-def test_tables_that_it_cannot_use_are_refused(url: str) -> None:
+def test_tables_that_it_cannot_use_are_refused(postgres_url: str) -> None:
+    url = postgres_url
     city = RunningCity(settings_for(url))
     migrate_later(url, LATER)
     assert city.http.get("/readyz").status_code == 503
@@ -54,7 +46,8 @@ def test_tables_that_it_cannot_use_are_refused(url: str) -> None:
         Database(url, "lisbon", Runtime()).open(settings_for(url).schema_description)
 
 
-def test_replicas_are_migrated_while_they_serve(url: str) -> None:
+def test_replicas_are_migrated_while_they_serve(postgres_url: str) -> None:
+    url = postgres_url
     replica = SharedDatabase(url, "lisbon", Runtime())
     replica.open(settings_for(url).schema_description)
     assert list(replica.lessons(0)) == []

@@ -1,7 +1,6 @@
 """Replicas on one Postgres, without a city around them: one order of rows, each learned and counted once."""
 
 import threading
-import time
 from collections.abc import Iterator
 from random import Random
 
@@ -12,6 +11,7 @@ import sqlalchemy as sa
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.settings import Settings
 from pricemesh.core.decision import Decision, Occasion
+from pricemesh.errors import DatabaseInUse
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import (
     CloseWindow,
@@ -23,9 +23,7 @@ from pricemesh.store.commands import (
 )
 from pricemesh.store.commit_result import CommitResult
 from pricemesh.store.database import Database
-from pricemesh.store.migration import migrate
 from pricemesh.store.shared_database import SharedDatabase
-from tests.postgres import Postgres
 from tests.running import settings_for
 
 ARMS, DIMENSION = 5, 5
@@ -83,10 +81,8 @@ def decision(rng: Random, id_: str) -> Decision:
 
 
 @pytest.fixture
-def settings(postgres: Postgres) -> Settings:
-    url = postgres.new_database(f"replicas{time.time_ns()}")
-    migrate(url, "head", "lisbon")
-    return settings_for(url)
+def settings(postgres_url: str) -> Settings:
+    return settings_for(postgres_url)
 
 
 @pytest.fixture
@@ -197,8 +193,6 @@ def test_replicas_that_write_at_once_come_to_the_same_learner(
 
 
 def test_a_process_that_must_be_alone_and_replicas_keep_each_other_out(settings: Settings) -> None:
-    from pricemesh.errors import DatabaseInUse
-
     alone = Database(settings.database.url, "lisbon", Runtime())
     alone.open(settings.schema_description)
     with pytest.raises(DatabaseInUse, match="replicas"):

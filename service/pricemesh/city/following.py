@@ -7,6 +7,7 @@ from pricemesh.errors import StorageUnavailable
 from pricemesh.store.commit_result import CommitResult
 
 FOLLOW_SECONDS = 0.1
+SHUTTING_DOWN = "this city is shutting down"
 
 Look = Callable[[], CommitResult | None]
 
@@ -18,6 +19,7 @@ class Following:
         self._look = look
         self._wake = wake
         self._waiting: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
         self._ended = False
         self.is_due = look is not None
 
@@ -28,6 +30,8 @@ class Following:
 
     async def wait(self) -> None:
         """Returns when this replica knows all that was committed before the call."""
+        if self._ended:
+            raise StorageUnavailable(SHUTTING_DOWN)
         done = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
         self._set_due()
@@ -36,6 +40,8 @@ class Following:
     def take(self) -> list[asyncio.Future[None]]:
         """Who waits for the look that begins now."""
         self.is_due = False
+        if self._timer is not None:
+            self._timer.cancel()
         waiting, self._waiting = self._waiting, []
         return waiting
 
@@ -47,12 +53,12 @@ class Following:
                 done.set_result(None)
             else:
                 done.set_exception(fault)
-        if not self._ended:
-            asyncio.get_running_loop().call_later(FOLLOW_SECONDS, self._set_due)
+        if not self._ended and not self.is_due:
+            self._timer = asyncio.get_running_loop().call_later(FOLLOW_SECONDS, self._set_due)
 
     def end(self) -> None:
-        self._ended, self.is_due = True, False
-        self.finish(self.take(), StorageUnavailable("this city is shutting down"))
+        self._ended = True
+        self.finish(self.take(), StorageUnavailable(SHUTTING_DOWN))
 
     def _set_due(self) -> None:
         if not self._ended:

@@ -61,6 +61,7 @@ class LiveLearner:
         """Learn and count what a commit did."""
         self.count(outcome.decisions)
         self.pend(outcome.decisions)
+        self.pend(outcome.begun)
         self.learn(outcome.lessons)
         self.release(outcome.released)
         self.position, self.is_whole = outcome.position, outcome.is_whole
@@ -86,11 +87,10 @@ class LiveLearner:
         assert lesson.sold is not None
         return lesson.sold / self._settings.reward.max_units
 
-    def count(self, decisions: Sequence[Decision | Unanswered]) -> None:
+    def count(self, decisions: Sequence[Decision]) -> None:
         counts = self.decision_counts
         for decision in decisions:
-            if type(decision) is Decision:  # not of another replica
-                counts[decision.arm] += 1
+            counts[decision.arm] += 1
 
     def pend(self, decisions: Sequence[Decision | Unanswered]) -> None:
         """Count decisions until their feedback comes."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from pricemesh.city.deciding import Decider, Quote
 from pricemesh.city.following import Following
@@ -18,7 +18,7 @@ from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.replicas import Role
 from pricemesh.city.tickets import ANSWERED, FutureTicket, SnapshotTicket, Ticket, settle
 from pricemesh.city.wait_limit import Gate, WaitLimit
-from pricemesh.city.waiting_line import Waiting, WaitingLine, rows_of
+from pricemesh.city.waiting_line import NO_GROUP, Group, Waiting, WaitingLine, rows_of
 from pricemesh.city.writer import Writer
 from pricemesh.errors import InDoubt, StorageUnavailable
 from pricemesh.runtime import Runtime
@@ -26,7 +26,6 @@ from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
 from pricemesh.store.database import CommitResult, Database, Recall
 from pricemesh.store.faults import WHAT_TO_DO_IN_DOUBT
 from pricemesh.store.present_state import PresentState
-from pricemesh.store.shared_database import SharedDatabase
 
 __all__ = ["CityLoop", "FutureTicket", "Ticket"]
 
@@ -39,16 +38,6 @@ LOOKS_PER_WAIT = 8  # at what waits, within limits.max_wait_seconds
 NOTHING_RECALLED = Recall({}, {})
 
 log = logging.getLogger("pricemesh")
-
-
-class Group(NamedTuple):
-    """What goes into one commit."""
-
-    quotes: Waiting
-    commands: Waiting
-
-
-NO_GROUP = Group([], [])
 
 
 class CityLoop:
@@ -85,8 +74,7 @@ class CityLoop:
         self._saves: Waiting = []  # its commands, once they are handed to the database
         self._timer: asyncio.TimerHandle | None = None
         self._arrival = asyncio.Event()
-        follow = database.follow if isinstance(database, SharedDatabase) else None
-        self.following = Following(follow, self._arrival.set)
+        self.following = Following(role.look, self._arrival.set)
         self._closing = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name="city loop")
 
@@ -229,6 +217,10 @@ class CityLoop:
         except StorageUnavailable as unavailable:
             fault = unavailable
             self._health.read_failed(fault)
+        except Exception as unforeseen:  # a defect: the loop goes on
+            log.exception("unforeseen, in a look at what other replicas wrote")
+            fault = StorageUnavailable(f"unforeseen: {type(unforeseen).__name__}")
+        self._reopen()
         self.following.finish(waiting, fault)
 
     async def _carry_through(self, group: Group) -> None:
@@ -249,8 +241,12 @@ class CityLoop:
                 settle(ticket, StorageUnavailable(f"unforeseen: {type(fault).__name__}"))
         finally:
             self._group, self._saves = NO_GROUP, []
-            self._gate.refusal = None
         self._limit.observe(rows, self._monotonic() - started)
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """The database has answered: who was refused meanwhile is admitted again."""
+        self._gate.refusal = None
         if not self._closing:
             self._max_rows = self._limit.max_rows
 

@@ -6,10 +6,11 @@ its own publisher.
 
 import asyncio
 import logging
-from collections.abc import Callable
-from math import inf
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from pricemesh.city.following import Look
+from pricemesh.errors import StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store.database import Database
 from pricemesh.store.lease import Lease
@@ -17,35 +18,43 @@ from pricemesh.store.shared_database import SharedDatabase
 
 SECONDS_BETWEEN_TRIES = 0.25  # to become or stay the publisher
 
+CatchUp = Callable[[], Awaitable[None]]
+
 log = logging.getLogger("pricemesh")
 
 
 class Role:
     """Of this process. Without a lease it is the only one."""
 
-    def __init__(self, runtime: Runtime, lease: Lease | None = None) -> None:
+    def __init__(self, runtime: Runtime, lease: Lease | None = None, look: Look | None = None) -> None:
         self._runtime = runtime
         self._lease = lease
+        self.look = look  # at what other replicas wrote; None: there are none
         self.is_publisher = lease is None
-        self.followed_at = -inf  # monotonic: when this replica last knew all rows
+        self.followed_at = runtime.monotonic()  # when this replica last knew all rows
 
     @property
     def is_replica(self) -> bool:
         return self._lease is not None
 
-    async def keep(self, before: Callable[[], Any]) -> None:
-        """Become the publisher when nobody is, for ever. `before` is awaited first: a publisher knows all
-        that was published."""
+    async def keep(self, catch_up: CatchUp) -> None:
+        """Become the publisher when nobody is, for ever."""
         while True:
-            await self.renew(before)
+            try:
+                await self.renew(catch_up)
+            except StorageUnavailable:
+                pass  # the next try tells
+            except Exception:
+                log.exception("unforeseen, in the choice of a publisher")
             await asyncio.sleep(SECONDS_BETWEEN_TRIES)
 
-    async def renew(self, before: Callable[[], Any]) -> None:
+    async def renew(self, catch_up: CatchUp) -> None:
+        """A publisher knows all that was published, so `catch_up` reads all rows first."""
         if self._lease is None:
             return
         is_held = await self._runtime.in_thread(self._lease.hold)
         if is_held and not self.is_publisher:
-            await before()
+            await catch_up()
         if is_held != self.is_publisher:
             text = "this replica is the publisher now" if is_held else "this replica is not the publisher now"
             log.info(text)
@@ -65,4 +74,6 @@ class Role:
 
 
 def role_of(database: Database, runtime: Runtime) -> Role:
-    return Role(runtime, database.lease() if isinstance(database, SharedDatabase) else None)
+    if isinstance(database, SharedDatabase):
+        return Role(runtime, database.lease(), database.follow)
+    return Role(runtime)

@@ -252,8 +252,7 @@ class Settings(Section):
             return self
         if self.database.url.startswith("sqlite:"):
             raise ValueError(
-                "database: replicas need Postgres: a file of SQLite belongs to one process, which would have "
-                "to be asked for every row"
+                "database: replicas need Postgres, because a file of SQLite belongs to one process"
             )
         if self.policy.policy.learner(self.shape).mixes_peers:
             raise ValueError(

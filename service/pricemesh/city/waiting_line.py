@@ -1,9 +1,19 @@
 """What waits for the next commit, in the order it came. Knows sizes, and about when things came."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 Waiting = list[tuple[Any, Any]]  # a quote or a command, and the ticket of who asked
+
+
+class Group(NamedTuple):
+    """What goes into one commit."""
+
+    quotes: Waiting
+    commands: Waiting
+
+
+NO_GROUP = Group([], [])
 
 
 class WaitingLine:

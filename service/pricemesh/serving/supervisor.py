@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from pricemesh.errors import NotStarted
 
@@ -59,8 +60,8 @@ class Supervisor:
             if loop.time() - began_at > LIVED_LONG_SECONDS:
                 pause_seconds = MIN_PAUSE_SECONDS
             log.error("a replica ended and is started again", extra={"replica": number, "code": code})
-            with_timeout = asyncio.wait_for(self._stopping.wait(), pause_seconds)
-            await asyncio.gather(with_timeout, return_exceptions=True)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause_seconds)
             pause_seconds = min(2 * pause_seconds, MAX_PAUSE_SECONDS)
 
     def _stop(self) -> None:
@@ -70,7 +71,8 @@ class Supervisor:
 
     def _pass_on(self, name: signal.Signals) -> None:
         for process in self._processes.values():
-            process.send_signal(name)
+            with suppress(ProcessLookupError):  # it has just ended
+                process.send_signal(name)
 
 
 def serve_replicas(options: Sequence[str], host: str, port: int, replicas: int) -> int:

@@ -18,6 +18,21 @@ class TimeLimits(NamedTuple):
     read_seconds: float = 5.0
 
 
+class Versions(NamedTuple):
+    """Of the feedback that one statement inserts: `size` of them, after the version `after`."""
+
+    after: int = 0
+    size: int = 0
+
+
+class InsertResult(NamedTuple):
+    number: int  # of the last row
+    after: int  # the version before the first one, as it is in the table
+
+
+NO_VERSIONS = Versions()
+
+
 class Backend(Protocol):
     committing: bool  # whether the transaction under way has reached the statement that commits it
     shared: bool  # whether other replicas of the city write too
@@ -55,22 +70,16 @@ class Backend(Protocol):
     ) -> AbstractContextManager[None]: ...
 
     def insert(
-        self, connection: Connection, table: str, common: dict[str, Any], columns: Mapping[str, Sequence[Any]]
-    ) -> int:
-        """Insert rows that have the values `common` in common; `columns` holds the values that differ, as
-        one sequence per column. Returns the number of the last row."""
-        ...
-
-    def insert_feedback(
         self,
         connection: Connection,
+        table: str,
         common: dict[str, Any],
         columns: Mapping[str, Sequence[Any]],
-        version: int,
-        count: int,
-    ) -> tuple[int, int]:
-        """As `insert`, for feedback whose `count` versions follow `version`. Also returns the version before
-        them: a later one where replicas have written meanwhile; then all are shifted by the difference."""
+        versions: Versions = NO_VERSIONS,
+    ) -> InsertResult:
+        """Insert rows that have the values `common` in common; `columns` holds the values that differ, as
+        one sequence per column. Feedback has versions: where replicas wrote meanwhile, all of them are
+        higher."""
         ...
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:

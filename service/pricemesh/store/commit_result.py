@@ -12,16 +12,17 @@ from pricemesh.store.present_state import PresentState
 class Missed(NamedTuple):
     """What commits did that failed and happened nevertheless, or that other replicas did."""
 
-    decisions: list[Decision] | list[Unanswered]
+    decisions: list[Decision]
     lessons: list[Lesson]
     released: list[Unanswered]
     position: Position
+    begun: Sequence[Unanswered] = ()  # decisions of other replicas that wait for feedback
 
 
 class CommitResult(NamedTuple):
     results: list[Any]  # one per command; an exception where the database refused that command alone
     lessons: list[Lesson]  # to be learned, in the order of their versions
-    decisions: Sequence[Decision | Unanswered]  # those that are new
+    decisions: list[Decision]  # those that are new
     faults: Sequence[StorageUnavailable] = ()  # those among the results
     released: Sequence[Unanswered] = ()  # decisions that waited for feedback and will not be learned
     position: Position = Position()  # of the rows, after this commit
@@ -29,9 +30,8 @@ class CommitResult(NamedTuple):
     recovered: PresentState | None = None  # before this commit, where the answer of an earlier one was lost
     changes: int = 0  # in a city with replicas: of what they have in memory, with this commit
     answered: Sequence[int] = ()  # numbers of the decisions that got feedback
-    is_whole: bool = (
-        True  # `position` covers every row that was counted; False while own rows are ahead of it
-    )
+    begun: Sequence[Unanswered] = ()  # decisions of other replicas that wait for feedback
+    is_whole: bool = True  # `position` covers all rows that were counted
 
     def after(self, missed: Sequence[Missed]) -> "CommitResult":
         """The same with what was missed before it."""
@@ -41,6 +41,7 @@ class CommitResult(NamedTuple):
             lessons=[*(lesson for each in missed for lesson in each.lessons), *self.lessons],
             decisions=[*(row for each in missed for row in each.decisions), *self.decisions],
             released=[*(row for each in missed for row in each.released), *self.released],
+            begun=[row for each in missed for row in each.begun],
         )
 
 
@@ -60,5 +61,5 @@ def joined(outcomes: Sequence[CommitResult], position: Position) -> CommitResult
         [row for outcome in outcomes for row in outcome.released],
         position,
         recovered=recovered[-1] if recovered else None,
-        is_whole=all(outcome.is_whole for outcome in outcomes[-1:]),
+        begun=[row for outcome in outcomes for row in outcome.begun],
     )

@@ -3,7 +3,7 @@
 A snapshot says how far it has counted them; a start reads only the rows after that.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -12,13 +12,11 @@ from sqlalchemy import Connection, select
 from pricemesh.core.decision import COLUMNS, Decision
 from pricemesh.store.commands import Position, Unanswered
 from pricemesh.store.commit_result import Missed
-from pricemesh.store.reads import lessons_since
+from pricemesh.store.reads import Ranges, between, lessons_since
 from pricemesh.store.tables import city, decisions, feedback
 
 ROWS_PER_READ = 5000
 MAX_ROWS_IN_DOUBT = 10_000  # more than one commit can hold
-
-Ranges = Sequence[tuple[int, int]]  # of numbers, first and last
 
 _ALL = sa.true()
 _ANSWERED = decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number)
@@ -88,15 +86,11 @@ def _released_since(
     """Decisions up to `last`, or in `own`, that stopped waiting without being learned: by feedback while
     learning was frozen, or because their window closed."""
     number = decisions.c.number
-    counted = (number <= last) | between(number, own) if own else number <= last
+    counted = (number <= last) | between(number, own)
     frozen = _FROZEN.where(number > before.settled, counted)
     yield from _in_groups(connection, frozen, feedback.c.number, before.feedback)
     end = now.settled if own else min(now.settled, last)
     yield from _unanswered(connection, before.settled, end, counted)
-
-
-def between(number: sa.Column[Any], ranges: Ranges) -> sa.ColumnElement[bool]:
-    return sa.or_(sa.false(), *(number.between(first, last) for first, last in ranges))
 
 
 def _unanswered(

@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from pricemesh.errors import DatabaseInUse, PricemeshError, SchemaOutdated, StorageCause, StorageUnavailable
-from pricemesh.store.backend import TimeLimits
+from pricemesh.store.backend import NO_VERSIONS, InsertResult, TimeLimits, Versions
 from pricemesh.store.causes import cause_of
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback, SaveSnapshot
 from pricemesh.store.faults import driver_fault, driver_rows, reason
@@ -146,24 +146,17 @@ class Postgres:
             self.committing = not self._commits_each
 
     def insert(
-        self, connection: Connection, table: str, common: dict[str, Any], columns: Mapping[str, Sequence[Any]]
-    ) -> int:
-        """One statement. Every column is one array in Postgres' text form, which is faster to write here than
-        by the driver. Vectors are one byte string, which the server cuts."""
-        number: int
-        (number,) = self._insert(connection, table, common, columns, SINGLE_WRITER)
-        return number
-
-    def _insert(
         self,
         connection: Connection,
         table: str,
         common: dict[str, Any],
         columns: Mapping[str, Sequence[Any]],
-        order: "Order",
-        **more: Any,
-    ) -> tuple[Any, ...]:
-        parameters = common | more
+        versions: Versions = NO_VERSIONS,
+    ) -> InsertResult:
+        """One statement. Every column is one array in Postgres' text form, which is faster to write here than
+        by the driver. Vectors are one byte string, which the server cuts."""
+        order = self._order(table)
+        parameters = {**common, **order.parameters, **versions._asdict()}
         for name, values in columns.items():
             if name == "vectors":
                 lengths = [len(value) for value in values]
@@ -173,18 +166,11 @@ class Postgres:
             else:
                 parameters[name] = _array(values)
         self.committing = self._commits_each
-        statement = _insert_statement(table, tuple(common), tuple(columns), order)
-        return tuple(connection.exec_driver_sql(statement, parameters).one())
+        statement = _insert_statement(table, tuple(common), tuple(columns), order.query)
+        return InsertResult(*connection.exec_driver_sql(statement, parameters).one())
 
-    def insert_feedback(
-        self,
-        connection: Connection,
-        common: dict[str, Any],
-        columns: Mapping[str, Sequence[Any]],
-        version: int,
-        count: int,  # noqa: ARG002
-    ) -> tuple[int, int]:
-        return self.insert(connection, "feedback", common, columns), version
+    def _order(self, table: str) -> "Order":  # noqa: ARG002
+        return SINGLE_WRITER
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
         return _rows(connection, f"{query} = ANY(%s::TEXT[])", ids)
@@ -285,12 +271,17 @@ def _set_autocommit(connection: Connection, driver: Any, enabled: bool) -> None:
         raise driver_fault(connection, fault) from None
 
 
-class Order(NamedTuple):
+class OrderQuery(NamedTuple):
     """How an INSERT waits for its turn, where several processes write."""
 
     turn: str = ""  # a query named `turn`, which returns one row once it is
     version: str = "batch_version"
-    results: str = ""  # more columns of the result
+    after: str = "%(after)s::BIGINT"  # the version before those of the rows
+
+
+class Order(NamedTuple):
+    query: OrderQuery = OrderQuery()
+    parameters: Mapping[str, Any] = {}
 
 
 SINGLE_WRITER = Order()
@@ -298,7 +289,7 @@ SINGLE_WRITER = Order()
 
 @cache
 def _insert_statement(
-    table: str, common: tuple[str, ...], columns: tuple[str, ...], order: Order = SINGLE_WRITER
+    table: str, common: tuple[str, ...], columns: tuple[str, ...], order: OrderQuery
 ) -> str:
     types = {name: _type(metadata.tables[table].c[name]) for name in common + columns}
     values = [f"%({name})s::{types[name]}" for name in common]
@@ -313,7 +304,7 @@ def _insert_statement(
     return (
         f"WITH {turn}inserted AS (INSERT INTO {table} ({', '.join(common + columns)}) "
         f"SELECT {', '.join(values)} FROM unnest({lists}) WITH ORDINALITY AS batch({batch}, place) "
-        f"{join}ORDER BY place RETURNING number) SELECT max(number){order.results} FROM inserted"
+        f"{join}ORDER BY place RETURNING number) SELECT max(number), {order.after} FROM inserted"
     )
 
 

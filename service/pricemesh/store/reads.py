@@ -34,6 +34,9 @@ FROM decisions LEFT JOIN feedback ON feedback.decision = decisions.number
 WHERE decisions.id """
 
 
+Ranges = Sequence[tuple[int, int]]  # of numbers, first and last
+
+
 class DecisionPage(NamedTuple):
     rows: list[StoredDecision]
     next_before: int | None  # where the next page begins; None on the last
@@ -119,15 +122,13 @@ def lessons_since(
     version: int,
     limit: int = 1000,
     waiting: tuple[int, int] = (0, 0),
-    more_waiting: Sequence[tuple[int, int]] = (),
+    more_waiting: Ranges = (),
 ) -> list[Lesson]:
     """At most `limit` lessons after `version`, in the order of their versions. Decisions after the first
     number of `waiting`, up to the second, waited for feedback, and those in the ranges of `more_waiting`."""
     columns = (decisions.c.arm, decisions.c.vectors, feedback.c.reward, feedback.c.version)
     number = decisions.c.number
-    waited: sa.ColumnElement[bool] = number.between(waiting[0] + 1, waiting[1])
-    if more_waiting:
-        waited = sa.or_(waited, *(number.between(first, last) for first, last in more_waiting))
+    waited = between(number, [(waiting[0] + 1, waiting[1]), *more_waiting])
     query = (
         select(*columns, feedback.c.sold, decisions.c.chance, waited)
         .select_from(feedback.join(decisions, feedback.c.decision == decisions.c.number))
@@ -139,6 +140,10 @@ def lessons_since(
         Lesson(arm, vectors, reward, number, sold, chance, bool(waited))  # SQLite answers 0 or 1
         for arm, vectors, reward, number, sold, chance, waited in connection.execute(query)
     ]
+
+
+def between(number: sa.Column[Any], ranges: Ranges) -> sa.ColumnElement[bool]:
+    return sa.or_(sa.false(), *(number.between(first, last) for first, last in ranges))
 
 
 def decisions_by_id(backend: Backend, connection: Connection, ids: Sequence[str]) -> dict[str, Decision]:

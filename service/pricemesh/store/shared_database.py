@@ -19,17 +19,17 @@ from pricemesh.store.backend import Backend
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
 from pricemesh.store.commit_result import CommitResult
 from pricemesh.store.database import Database
-from pricemesh.store.following import (
+from pricemesh.store.lease import Lease
+from pricemesh.store.postgres import lock_key
+from pricemesh.store.shared_log import (
     OwnRows,
-    freeze,
+    freeze_for_start,
     open_log,
     read_changes,
     read_missed,
     read_newest,
     snapshot,
 )
-from pricemesh.store.lease import Lease
-from pricemesh.store.postgres import lock_key
 from pricemesh.store.shared_postgres import SharedPostgres
 from pricemesh.store.startup import StoredState, check_description, read_present_state, read_state
 
@@ -58,7 +58,7 @@ class SharedDatabase(Database):
             connection = self._own_patiently()
             self._check_schema(connection)
             self._describe(connection, description)
-            freeze(connection)
+            freeze_for_start(connection)
             stored = read_state(connection, self._runtime)
             self._changes = read_changes(connection)
         self.position = self._confirmed_position = stored.position
@@ -96,10 +96,12 @@ class SharedDatabase(Database):
         """Prices and feedback are one statement each, and so commit by themselves."""
         parts = _parts(commands)
         if len(parts) == 1:
-            return self._write_again(commands)
-        outcome = self._commit_in_parts([[commands[i] for i in places] for places in parts])
-        by_place = dict(zip([i for places in parts for i in places], outcome.results, strict=True))
-        return outcome._replace(results=[by_place[i] for i in range(len(commands))])
+            outcome = self._write_again(commands)
+        else:
+            outcome = self._commit_in_parts([[commands[i] for i in places] for places in parts])
+            by_place = dict(zip([i for places in parts for i in places], outcome.results, strict=True))
+            outcome = outcome._replace(results=[by_place[i] for i in range(len(commands))])
+        return outcome._replace(is_whole=not self._own_rows)
 
     def _write_again(self, commands: Sequence[Command]) -> CommitResult:
         """Where another replica has just written the same id, or feedback for the same decision, once more:
@@ -120,11 +122,11 @@ class SharedDatabase(Database):
             first = after.decision - len(outcome.decisions) + 1
             if first != before.decision + 1 or self._own_rows:
                 self._own_rows.add(first, after.decision)
-                return outcome._replace(position=before, is_whole=False)
+                return outcome._replace(position=before)
         elif after != before and not self._follows(outcome):
             self._look(connection)
             return outcome._replace(lessons=[], released=[], position=self.position, version=self._version)
-        return outcome._replace(is_whole=not self._own_rows)
+        return outcome
 
     def _follows(self, outcome: CommitResult) -> bool:
         """Whether feedback comes directly after what this replica has learned and counted."""

@@ -6,25 +6,26 @@ So at every moment the rows that can be read are the first ones in the order of 
 and a replica that is stopped between two statements holds nobody up.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from pricemesh.errors import DatabaseInUse, StorageUnavailable
-from pricemesh.store.postgres import Order, Postgres, lock_key
+from pricemesh.store.postgres import Order, OrderQuery, Postgres, lock_key
 
 _TRY_SHARED_LOCK = sa.text("SELECT pg_try_advisory_lock_shared(:key)")
 _IS_THERE = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid AND backend_start::TEXT = :start")
 TRIES_TO_SEE_IT_END = 50
 
-_DECISIONS = Order("turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(%(lock)s))")
+_DECISIONS = OrderQuery("turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(%(lock)s))")
 _FEEDBACK = Order(
-    "turn AS (UPDATE shared_log SET version = version + %(count)s WHERE id = 1 "
-    "RETURNING version - %(count)s AS before)",
-    "batch_version - %(after)s + turn.before",
-    ", (SELECT before FROM turn)",
+    OrderQuery(
+        "turn AS (UPDATE shared_log SET version = version + %(size)s WHERE id = 1 "
+        "RETURNING version - %(size)s AS before)",
+        "batch_version - %(after)s + turn.before",
+        "(SELECT before FROM turn)",
+    )
 )
 
 
@@ -34,11 +35,11 @@ class SharedPostgres(Postgres):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.shared = True
-        self._decisions_lock = 0
+        self._order_of_decisions = Order()  # until the city is known
 
     def _lock(self, connection: Connection, city: str) -> None:
         """Beside other replicas, but not beside a process that must be alone."""
-        self._decisions_lock = lock_key(f"pricemesh:{city}:decisions")
+        self._order_of_decisions = Order(_DECISIONS, {"lock": lock_key(f"pricemesh:{city}:decisions")})
         self._end_own_session(connection)
         if not connection.scalar(_TRY_SHARED_LOCK, {"key": lock_key(f"pricemesh:{city}")}):
             raise DatabaseInUse(
@@ -58,23 +59,5 @@ class SharedPostgres(Postgres):
             connection.execute(sa.text("SELECT pg_sleep(0.01)"))
         raise StorageUnavailable("the server has not ended this replica's last connection yet")
 
-    def insert(
-        self, connection: Connection, table: str, common: dict[str, Any], columns: Mapping[str, Sequence[Any]]
-    ) -> int:
-        assert table == "decisions"
-        number: int
-        (number,) = self._insert(connection, table, common, columns, _DECISIONS, lock=self._decisions_lock)
-        return number
-
-    def insert_feedback(
-        self,
-        connection: Connection,
-        common: dict[str, Any],
-        columns: Mapping[str, Sequence[Any]],
-        version: int,
-        count: int,
-    ) -> tuple[int, int]:
-        number, before = self._insert(
-            connection, "feedback", common, columns, _FEEDBACK, after=version, count=count
-        )
-        return number, before
+    def _order(self, table: str) -> Order:
+        return _FEEDBACK if table == "feedback" else self._order_of_decisions

@@ -19,7 +19,7 @@ from sqlalchemy.pool import QueuePool
 
 from pricemesh.errors import NotStarted, PricemeshError, StorageUnavailable
 from pricemesh.store import schema
-from pricemesh.store.backend import TimeLimits
+from pricemesh.store.backend import NO_VERSIONS, InsertResult, TimeLimits, Versions
 from pricemesh.store.commands import Command
 from pricemesh.store.faults import driver_rows, reason
 from pricemesh.store.sqlite_file import OpenFile
@@ -177,8 +177,13 @@ class Sqlite:
             self.committing = True
 
     def insert(
-        self, connection: Connection, table: str, common: dict[str, Any], columns: Mapping[str, Sequence[Any]]
-    ) -> int:
+        self,
+        connection: Connection,
+        table: str,
+        common: dict[str, Any],
+        columns: Mapping[str, Sequence[Any]],
+        versions: Versions = NO_VERSIONS,
+    ) -> InsertResult:
         # The driver binds a bytearray about twice as fast as bytes, for which it first looks for an adapter.
         values = [map(bytearray, each) if name == "vectors" else each for name, each in columns.items()]
         rows = list(zip(*values, strict=True))
@@ -188,17 +193,7 @@ class Sqlite:
             statement = _insert_statement(table, tuple(common), tuple(columns), len(several))
             result = connection.exec_driver_sql(statement, (*common.values(), *chain.from_iterable(several)))
             number = result.lastrowid
-        return number
-
-    def insert_feedback(
-        self,
-        connection: Connection,
-        common: dict[str, Any],
-        columns: Mapping[str, Sequence[Any]],
-        version: int,
-        count: int,  # noqa: ARG002
-    ) -> tuple[int, int]:
-        return self.insert(connection, "feedback", common, columns), version
+        return InsertResult(number, versions.after)
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
         return _rows(connection, f"{query} IN (SELECT value FROM json_each(?))", ids)

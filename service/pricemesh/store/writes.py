@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from pricemesh.core.decision import OWN_COLUMNS, Decision, Margin, Occasion
-from pricemesh.store.backend import Backend
+from pricemesh.store.backend import Backend, Versions
 from pricemesh.store.commands import (
     CloseWindow,
     Command,
@@ -23,8 +23,8 @@ from pricemesh.store.commands import (
     Unanswered,
 )
 from pricemesh.store.commit_result import CommitResult
-from pricemesh.store.following import record_change
 from pricemesh.store.reads import decisions_by_id, feedback_by_id
+from pricemesh.store.shared_log import record_change
 from pricemesh.store.state_writes import save_state
 from pricemesh.store.tables import (
     city,
@@ -79,7 +79,16 @@ def carry_out(
             save_state(connection, command)
     is_change = backend.shared and not {type(command) for _, command in others} <= NOT_IN_MEMORY
     changes = record_change(connection) if is_change else 0
-    return CommitResult(results, lessons, rows, (), released, position, version, None, changes, answered)
+    return CommitResult(
+        results,
+        lessons,
+        rows,
+        released=released,
+        position=position,
+        version=version,
+        changes=changes,
+        answered=answered,
+    )
 
 
 # Decisions
@@ -115,7 +124,7 @@ def _insert_decisions(backend: Backend, connection: Connection, rows: Sequence[D
     columns: dict[str, Sequence[Any]] = dict(zip(OWN_COLUMNS, own, strict=True))
     columns |= zip(Occasion._fields, zip(*occasions, strict=True), strict=True)
     common = {name: columns.pop(name)[0] for name in MOSTLY_COMMON_COLUMNS if len(set(columns[name])) == 1}
-    return backend.insert(connection, "decisions", common, columns)
+    return backend.insert(connection, "decisions", common, columns).number
 
 
 # Feedback
@@ -207,8 +216,9 @@ def _insert_feedback(
     if not rows:
         return position, 0
     columns = dict(zip(FEEDBACK_COLUMNS, zip(*rows, strict=True), strict=True))
-    number, before = backend.insert_feedback(connection, {"by_default": by_default}, columns, version, count)
-    return position._replace(feedback=number), before - version
+    common = {"by_default": by_default}
+    inserted = backend.insert(connection, "feedback", common, columns, Versions(version, count))
+    return position._replace(feedback=inserted.number), inserted.after - version
 
 
 def _close_window(

@@ -6,12 +6,12 @@ not read yet; `OwnRows` remembers which are its own until it has.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, select
 
-from pricemesh.store.commands import Position
+from pricemesh.store.commands import Position, Unanswered
 from pricemesh.store.commit_result import Missed
 from pricemesh.store.pending import changes_since, newest_position
 from pricemesh.store.reads import lessons_since
@@ -77,18 +77,24 @@ def freeze(connection: Connection) -> None:
     connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
 
 
+def freeze_for_start(connection: Connection) -> None:
+    """The same, for a start, which learns between two statements."""
+    freeze(connection)
+    connection.execute(sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{START_SECONDS}s'"))
+
+
 def read_missed(connection: Connection, version: int, counted: Position, own: OwnRows) -> Missed:
     """In a snapshot: decisions that wait and are not counted, lessons, decisions that stopped waiting."""
     now = newest_position(connection)
     now = now._replace(settled=max(now.settled, counted.settled))
-    begun: list[Any] = []
-    released: list[Any] = []
+    begun: list[Unanswered] = []
+    released: list[Unanswered] = []
     for change in changes_since(connection, counted, now, own.ranges):
         begun += change.begun
         released += change.released
     waiting = (counted.settled, counted.decision)
     lessons = lessons_since(connection, version, MAX_LESSONS, waiting, own.ranges)
-    return Missed(begun, lessons, released, now)
+    return Missed([], lessons, released, now, begun)
 
 
 def open_log(connection: Connection) -> None:
