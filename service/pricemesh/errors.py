@@ -32,6 +32,7 @@ PricemeshError
 │   └── TooManyReaders    all limits.event_readers streams of /events are open
 └── StorageUnavailable  nothing was written and nothing changed; try again
     ├── Overloaded        the caller would wait, or has waited, longer than limits.max_wait_seconds
+    │   └── StepConflict    other replicas price the same subject all the time
     └── InDoubt           the commit may have happened: ask again under the same decision_id
 """
 
@@ -212,6 +213,17 @@ class Overloaded(StorageUnavailable):
     def __init__(self, detail: str, retry_after_seconds: float) -> None:
         super().__init__(detail)
         self.retry_after_seconds = retry_after_seconds
+
+
+class StepConflict(Overloaded):
+    """A step was measured from a price that is not the subject's last one any more."""
+
+    kind = Overloaded.kind
+
+    def __init__(self) -> None:
+        super().__init__(
+            "other replicas have priced the same subject meanwhile: nothing was changed, try again", 1.0
+        )
 
 
 class InDoubt(StorageUnavailable):

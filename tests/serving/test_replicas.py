@@ -109,7 +109,6 @@ def test_a_replica_that_joins_knows_what_the_others_learned(start: Replicas) -> 
     [
         ({"database": {"url": "sqlite:///city.db", "replicas": True}}, "need Postgres"),
         ({"policy": {"name": "netsgducb"}}, "changes its own state"),
-        ({"guardrails": {"max_step": 1.0}}, "max_step"),
     ],
 )
 def test_what_replicas_cannot_have_is_refused(sections: dict[str, Any], words: str) -> None:

@@ -61,6 +61,7 @@ class Decider:
         self._start_id = runtime.random_bytes(5).hex()
         self._id_count = 0
         self.limits_steps = guardrails.max_step is not None
+        self._has_replicas = settings.database.replicas  # which price the same subjects
 
     # What decisions with a subject depend on, where the guardrails limit steps
 
@@ -92,9 +93,21 @@ class Decider:
         """One score costs little less than many. An unusable context is a fault of its quote alone."""
         latest = self._latest(quotes, recall) if self.limits_steps else {}
         saves = self._decide_together(quotes, recall.decisions, latest)
+        if self._has_replicas:
+            return [self._with_steps(quote, save, recall) for quote, save in zip(quotes, saves, strict=True)]
         for subject, price in latest.items():
             self._latest_prices.put(subject, price)
         return saves
+
+    def _with_steps(
+        self, quote: Quote, save: SaveDecisions | PricemeshError, recall: Recall
+    ) -> SaveDecisions | PricemeshError:
+        """A save that is refused where another replica has priced the same subject since the recall."""
+        if not self.limits_steps or isinstance(save, PricemeshError):
+            return save
+        prices = recall.latest_prices
+        steps_from = {subject: prices.get(subject) for _, subject in quote.names if subject is not None}
+        return SaveDecisions(save.rows, save.caller_ids, steps_from) if steps_from else save
 
     def _latest(self, quotes: Sequence[Quote], recall: Recall) -> dict[str, float]:
         """The last prices of the subjects in these quotes. Decisions change this copy, so that the memory's

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from pricemesh.city.reading import drop, no_answer_is_a_fault
-from pricemesh.errors import StorageCause, StorageUnavailable
+from pricemesh.errors import StepConflict, StorageCause, StorageUnavailable
 from pricemesh.runtime import Runtime
 
 PROBE_PAUSE_SECONDS = 0.5  # from the end of a probe to the next
@@ -67,6 +67,8 @@ class DatabaseHealth:
     # What the loop reports
 
     def commit_failed(self, fault: StorageUnavailable) -> None:
+        if isinstance(fault, StepConflict):  # no fault of the database's
+            return
         self.failures[fault.cause] += 1
         if fault.cause == StorageCause.REFUSED:  # the next commit may well succeed
             return

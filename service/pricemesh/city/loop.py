@@ -15,12 +15,13 @@ from pricemesh.city.deciding import Decider, Quote
 from pricemesh.city.following import Following
 from pricemesh.city.health import DatabaseHealth
 from pricemesh.city.live_learner import LiveLearner
+from pricemesh.city.recalling import Recaller
 from pricemesh.city.replicas import Role
 from pricemesh.city.tickets import ANSWERED, FutureTicket, SnapshotTicket, Ticket, settle
 from pricemesh.city.wait_limit import Gate, WaitLimit
 from pricemesh.city.waiting_line import NO_GROUP, Group, Waiting, WaitingLine, rows_of
 from pricemesh.city.writer import Writer
-from pricemesh.errors import InDoubt, StorageUnavailable
+from pricemesh.errors import InDoubt, StepConflict, StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
 from pricemesh.store.database import CommitResult, Database, Recall
@@ -35,7 +36,7 @@ MAX_COMMIT_ROWS = 4_000
 # requests that were received meanwhile join it, which takes a quarter off the work of a busy city.
 YIELDS_BEFORE_COMMIT = 2
 LOOKS_PER_WAIT = 8  # at what waits, within limits.max_wait_seconds
-NOTHING_RECALLED = Recall({}, {})
+MAX_STEP_TRIES = 10  # to price a subject that other replicas price, too
 
 log = logging.getLogger("pricemesh")
 
@@ -63,6 +64,7 @@ class CityLoop:
         self._recover = recover
         self._role = role
         self._writer = Writer(runtime)
+        self._recaller = Recaller(database, decider, self._writer, health)
         self._quotes = WaitingLine()
         self._commands = WaitingLine()
         self.waiting_rows = 0  # also of the group under way
@@ -228,12 +230,12 @@ class CityLoop:
         rows = self.waiting_rows - self._queued_rows
         self._group = group
         try:
-            recalled = await self._recall(group)
-            saves = self._saves = self._decide(group, recalled)
-            if saves:
-                outcome = await self._commit([command for command, _ in saves])
-                self._learn(group, outcome)
-                self._answer(saves, outcome)
+            for tries_left in reversed(range(MAX_STEP_TRIES)):
+                conflicts = await self._try_once(group, is_last=not tries_left)
+                if not conflicts:
+                    break
+                group = self._group = Group(conflicts, [])
+                self.waiting_rows += rows_of(conflicts)
         except Exception as fault:  # a defect: these callers are told, and the loop goes on
             log.exception("unforeseen, in the city's loop")
             self.waiting_rows = self._queued_rows
@@ -243,6 +245,17 @@ class CityLoop:
             self._group, self._saves = NO_GROUP, []
         self._limit.observe(rows, self._monotonic() - started)
         self._reopen()
+
+    async def _try_once(self, group: Group, *, is_last: bool) -> Waiting:
+        """The quotes that have to be decided again, because another replica has priced the same subject."""
+        self._saves = []
+        recalled = await self._recaller.recall(group.quotes)
+        saves = self._saves = self._decide(group, recalled)
+        if not saves:
+            return []
+        outcome = await self._commit([command for command, _ in saves])
+        self._learn(group, outcome)
+        return self._answer(group, saves, outcome, is_last=is_last)
 
     def _reopen(self) -> None:
         """The database has answered: who was refused meanwhile is admitted again."""
@@ -259,21 +272,6 @@ class CityLoop:
         group = Group(self._quotes.take(half), self._commands.take(half))
         self._queued_rows -= rows_of(group.quotes) + rows_of(group.commands)
         return group
-
-    async def _recall(self, group: Group) -> Recall | StorageUnavailable:
-        """What decisions with a subject depend on and is not in memory."""
-        unknown = self._decider.unknown(group.quotes) if self._decider.limits_steps else None
-        if unknown is None:
-            return NOTHING_RECALLED
-        try:
-            recall: Recall = await self._writer.run(self._database.recall, *unknown)
-        except StorageUnavailable as fault:
-            self._health.read_failed(fault)
-            return fault
-        except Exception as fault:
-            log.exception("unforeseen, in a look-up")
-            return StorageUnavailable(str(fault))
-        return recall
 
     def _decide(self, group: Group, recalled: Recall | StorageUnavailable) -> Waiting:
         """The commands of this commit. A quote that cannot be decided is answered at once."""
@@ -333,13 +331,19 @@ class CityLoop:
         except Exception:  # what is durable is durable: the loop must go on
             log.exception("unforeseen, after a commit")
 
-    def _answer(self, saves: Waiting, outcome: CommitResult | StorageUnavailable) -> None:
-        if isinstance(outcome, Exception):
-            for _, ticket in saves:
-                settle(ticket, outcome)
-            return
-        for (_, ticket), result in zip(saves, outcome.results, strict=True):
-            settle(ticket, result)
+    def _answer(
+        self, group: Group, saves: Waiting, outcome: CommitResult | StorageUnavailable, *, is_last: bool
+    ) -> Waiting:
+        """Settle all, except the quotes that are to be decided again."""
+        results = [outcome] * len(saves) if isinstance(outcome, Exception) else outcome.results
+        quotes = {} if is_last else {id(ticket): quote for quote, ticket in group.quotes}
+        conflicts: Waiting = []
+        for (_, ticket), result in zip(saves, results, strict=True):
+            if isinstance(result, StepConflict) and id(ticket) in quotes:
+                conflicts.append((quotes[id(ticket)], ticket))
+            else:
+                settle(ticket, result)
+        return conflicts
 
 
 def _any_failed(outcome: CommitResult | StorageUnavailable) -> bool:

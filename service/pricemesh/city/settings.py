@@ -259,10 +259,6 @@ class Settings(Section):
                 f"policy: {self.policy.name} changes its own state at every tick, which replicas would have "
                 "to agree on: choose netpool or netlinucb, or leave database.replicas out"
             )
-        if self.guardrails.max_step is not None:
-            raise ValueError(
-                "guardrails: max_step is not kept across replicas yet: leave it or database.replicas out"
-            )
         return self
 
     @cached_property

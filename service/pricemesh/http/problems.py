@@ -27,6 +27,7 @@ from pricemesh.errors import (
     Overloaded,
     PricemeshError,
     SignedTooEarly,
+    StepConflict,
     StorageUnavailable,
     TooFast,
     TooLate,
@@ -62,6 +63,7 @@ STATUSES: dict[type[PricemeshError], int] = {
     TooManyReaders: 503,
     StorageUnavailable: 503,
     Overloaded: 503,
+    StepConflict: 503,
     InDoubt: 503,
 }
 Body = TypeVar("Body", bound=BaseModel)

@@ -69,6 +69,11 @@ class Backend(Protocol):
         self, connection: Connection, commands: Sequence[Command]
     ) -> AbstractContextManager[None]: ...
 
+    def take_turn(self, connection: Connection) -> None:
+        """In a transaction: from now until it ends, nobody else inserts decisions, and all that were inserted
+        before can be read."""
+        ...
+
     def insert(
         self,
         connection: Connection,

@@ -3,7 +3,7 @@
 What every price or feedback makes is a struct of msgspec: a named tuple takes several times as long to make.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -37,6 +37,9 @@ class SaveDecisions(msgspec.Struct, frozen=True, gc=False):
 
     rows: Sequence[Decision]
     caller_ids: frozenset[str] = frozenset()
+    # Where replicas limit steps: the last price of each subject (None: there was none) that steps were
+    # measured from. A StepConflict says that it is not the last one any more.
+    steps_from: Mapping[str, float | None] = {}
 
     @property
     def size(self) -> int:

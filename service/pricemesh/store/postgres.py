@@ -140,10 +140,15 @@ class Postgres:
         """The one INSERT of a group of prices, or of feedback, is a transaction of its own, which saves two
         calls to the server. Nobody else writes, so what was read before it still holds."""
         self._limit_by_size(connection, commands)
-        self._commits_each = {type(command) for command in commands} in _ONE_INSERT
+        self._commits_each = {type(command) for command in commands} in _ONE_INSERT and not any(
+            type(command) is SaveDecisions and command.steps_from for command in commands
+        )
         with _autocommit(connection, self._commits_each):
             yield
             self.committing = not self._commits_each
+
+    def take_turn(self, connection: Connection) -> None:
+        """There is one writer."""
 
     def insert(
         self,

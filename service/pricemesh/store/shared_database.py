@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from pricemesh.errors import NotStarted, StorageUnavailable
+from pricemesh.errors import NotStarted, StepConflict, StorageUnavailable
 from pricemesh.store.backend import Backend
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
 from pricemesh.store.commit_result import CommitResult
@@ -109,6 +109,9 @@ class SharedDatabase(Database):
         for tries_left in reversed(range(MAX_TRIES)):
             try:
                 return super().write(commands)
+            except StepConflict:
+                self._in_doubt = False  # it was refused before anything was written
+                raise
             except StorageUnavailable as fault:
                 if not tries_left or not isinstance(fault.__context__, IntegrityError):
                     raise

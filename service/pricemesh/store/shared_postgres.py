@@ -16,6 +16,7 @@ from pricemesh.store.postgres import Order, OrderQuery, Postgres, lock_key
 
 _TRY_SHARED_LOCK = sa.text("SELECT pg_try_advisory_lock_shared(:key)")
 _IS_THERE = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid AND backend_start::TEXT = :start")
+_TAKE_TURN = sa.text("SELECT pg_advisory_xact_lock(:lock)")
 TRIES_TO_SEE_IT_END = 50
 
 _DECISIONS = OrderQuery("turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(%(lock)s))")
@@ -58,6 +59,10 @@ class SharedPostgres(Postgres):
                 return
             connection.execute(sa.text("SELECT pg_sleep(0.01)"))
         raise StorageUnavailable("the server has not ended this replica's last connection yet")
+
+    def take_turn(self, connection: Connection) -> None:
+        """A statement of its own: what follows sees all that was committed before the turn came."""
+        connection.execute(_TAKE_TURN, self._order_of_decisions.parameters)
 
     def _order(self, table: str) -> Order:
         return _FEEDBACK if table == "feedback" else self._order_of_decisions

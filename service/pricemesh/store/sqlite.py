@@ -176,6 +176,9 @@ class Sqlite:
             yield
             self.committing = True
 
+    def take_turn(self, connection: Connection) -> None:
+        """There is one writer."""
+
     def insert(
         self,
         connection: Connection,

@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from pricemesh.core.decision import OWN_COLUMNS, Decision, Margin, Occasion
+from pricemesh.errors import StepConflict
 from pricemesh.store.backend import Backend, Versions
 from pricemesh.store.commands import (
     CloseWindow,
@@ -99,6 +100,7 @@ def _save_decisions(
 ) -> tuple[list[Decision], int]:
     """Insert decisions, except under an id of the caller's that exists: then the existing one is the
     result. Returns the new ones, and the number of the last; 0 without any."""
+    _check_steps(backend, connection, prices)
     ids = [id_ for _, command in prices for id_ in command.caller_ids]
     existing = decisions_by_id(backend, connection, ids) if ids else {}
     rows: list[Decision] = []
@@ -117,6 +119,19 @@ def _save_decisions(
                     existing[row.id] = row
             results[i].append(stored)
     return rows, _insert_decisions(backend, connection, rows) if rows else 0
+
+
+def _check_steps(
+    backend: Backend, connection: Connection, prices: Sequence[tuple[int, SaveDecisions]]
+) -> None:
+    """Refuse decisions whose step was measured from a price that is not the subject's last one any more."""
+    steps_from = {subject: price for _, each in prices for subject, price in each.steps_from.items()}
+    if not steps_from:
+        return
+    backend.take_turn(connection)
+    last_prices = dict(backend.latest_prices(connection, list(steps_from)))
+    if any(last_prices.get(subject) != price for subject, price in steps_from.items()):
+        raise StepConflict
 
 
 def _insert_decisions(backend: Backend, connection: Connection, rows: Sequence[Decision]) -> int:

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from pricemesh.city.configuration import load_settings
-from pricemesh.city.loop import NOTHING_RECALLED
+from pricemesh.city.recalling import NOTHING_RECALLED
 from pricemesh.core.ucb import choose
 from pricemesh.http.asgi import Application
 from pricemesh.lab.bench.load import city_environment, random_context

@@ -14,8 +14,9 @@ from pricemesh.city.clock import SteadyClock
 from pricemesh.city.controls import Controls
 from pricemesh.city.deciding import Decider
 from pricemesh.city.live_learner import LiveLearner
-from pricemesh.city.loop import NOTHING_RECALLED, CityLoop
+from pricemesh.city.loop import CityLoop
 from pricemesh.city.pricing import Pricing
+from pricemesh.city.recalling import NOTHING_RECALLED
 from pricemesh.core.ucb import choose
 from pricemesh.gossip import node as node_module
 from pricemesh.gossip.letter import Letter
