@@ -91,7 +91,9 @@ def ours(path: Path) -> None:
     database.commit([SaveDecisions([decision(f"d{i}") for i in range(200)]), AddPeers(["http://a"], 1.0)])
     database.close()
     run_sql(
-        path, "INSERT INTO feedback VALUES (1, 1, 0.5, 2.0, 0, 1, NULL)", "PRAGMA wal_checkpoint(TRUNCATE)"
+        path,
+        "INSERT INTO feedback VALUES (1, 1, 0.5, 2.0, 0, 1, NULL, NULL)",
+        "PRAGMA wal_checkpoint(TRUNCATE)",
     )
 
 

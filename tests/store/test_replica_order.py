@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from pricemesh.city.live_learner import LiveLearner
+from pricemesh.city.relearning import follow_rows, use_past
 from pricemesh.city.settings import Settings
 from pricemesh.core.decision import Decision, Occasion
 from pricemesh.errors import DatabaseInUse
@@ -38,15 +39,10 @@ class Replica:
         self.live = LiveLearner(settings)
         self.states: list[object] = []
         stored = self.database.open(settings.schema_description)
-        if stored.payload is not None:
-            self.live.load(stored.payload, stored.tallies, stored.version)
-        counted = self.live.position
-        for change in self.database.changes_of_pending(counted):
-            self.live.pend(change.begun)
-            self.live.release(change.released)
-        for lessons in self.database.lessons(self.live.version, counted):
-            self.live.learn(lessons)
-        self.live.position = self.database.position
+        use_past(self.live, stored.past)
+        if stored.snapshot is not None:
+            self.live.load(*stored.snapshot)
+        follow_rows(self.live, self.database)
 
     def commit(self, *commands: Command) -> CommitResult:
         outcome = self.database.commit(commands)

@@ -48,7 +48,6 @@ class Decider:
         runtime: Runtime,
     ) -> None:
         self._live = live
-        self._learner = live.learner
         self._guardrails = guardrails
         self._controls = controls
         self._clock = clock
@@ -141,7 +140,7 @@ class Decider:
     ) -> list[Decision]:
         """Contexts (m, d); `known` are decisions that exist already, by id; `latest` are the subjects' last
         prices, which these decisions change."""
-        learner = self._learner
+        learner = self._live.learner
         score = learner.score(contexts[0] if len(names) == 1 else contexts)
         now = self._clock.read().now  # which notices a jump, however short
         ids, subjects = self._ids(names, now), [subject for _, subject in names]
@@ -150,7 +149,7 @@ class Decider:
         chosen = np.array(arms)
         contributions = learner.contributions(contexts, chosen) if origins else ()
         vectors = self._codec.pack(contexts, score, contributions)
-        occasion = Occasion(now, self._policy, self._live.version, ",".join(origins))
+        occasion = Occasion(now, self._policy, self._live.version, ",".join(origins), self._live.terms)
         prices = map(self._prices.__getitem__, arms)
         chances = learner.chances(contexts, chosen)
         # Python's own floats: the store writes them as text.
@@ -211,7 +210,7 @@ class Decider:
 
     def _randomness(self, ids: Sequence[str]) -> Randomness | None:
         """A draw depends on the city's seed and the decision's id alone, so that it can be repeated."""
-        sampling = self._learner.sampling
+        sampling = self._live.learner.sampling
         if sampling is None:
             return None
         numbers = [uniform_of(self._seed, id_) for id_ in ids]

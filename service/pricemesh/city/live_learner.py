@@ -1,25 +1,27 @@
 """The learner that serves: what it has learned, its version, snapshots and peers' part. No SQL, no clock.
 
-After a restart it equals the learner that learned exactly the committed feedback, in the order of versions,
-and counts exactly the committed decisions that wait for feedback.
+After a restart it equals the learner that learned exactly the committed feedback that is not retracted, in
+the order of versions, and counts exactly the committed decisions that wait for feedback. Rows that were made
+for other arms or features are read in the present terms; those that cannot be are passed over.
 """
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pricemesh.city.reward_size import RewardSize
 from pricemesh.city.settings import Settings
 from pricemesh.core.arrays import Array, Ints
-from pricemesh.core.decision import Decision, DecisionCodec
+from pricemesh.core.decision import NO_ARM, Decision, DecisionCodec
 from pricemesh.core.policies import dump, load
 from pricemesh.core.summary import Summary
-from pricemesh.errors import BadSummary
+from pricemesh.core.terms import Reading
+from pricemesh.errors import BadSummary, NotStarted
 from pricemesh.store.commands import Lesson, Position, SaveSnapshot, Unanswered
 from pricemesh.store.commit_result import CommitResult
 
@@ -28,6 +30,23 @@ log = logging.getLogger("pricemesh")
 # The most that a start has to learn, or to count, again.
 LESSONS_BETWEEN_SNAPSHOTS = 1000
 ROWS_BETWEEN_SNAPSHOTS = 5000
+
+
+@dataclass
+class LessonCounts:
+    """Of lessons that are no arm's."""
+
+    retracted: int = 0
+    unreadable: int = 0  # in the present terms
+    off_ladder: int = 0  # learned of a price that is no arm's
+
+
+class ReadRow(NamedTuple):
+    """A decision in the present terms."""
+
+    context: Array
+    arm: int
+    price: float
 
 
 class LiveLearner:
@@ -45,6 +64,10 @@ class LiveLearner:
         self.position = Position()  # of the rows that the learner has counted
         self.is_whole = True  # it has counted no row after them
         self.rows_since_snapshot = 0  # that began or stopped to wait for feedback
+        self.terms: int | None = None  # that decisions are made under now; None are the first ones
+        self.readings: Mapping[int | None, Reading] = {}  # of rows made under other terms, by these
+        self.rewrites = 0  # of the past that this learner has learned
+        self.counts = LessonCounts()
         arms = settings.shape.arms
         self.lesson_counts = np.zeros(arms)  # by arm
         self.reward_sums = np.zeros(arms)
@@ -67,18 +90,52 @@ class LiveLearner:
         self.position, self.is_whole = outcome.position, outcome.is_whole
 
     def learn(self, lessons: Iterable[Lesson]) -> None:
-        learner = self.learner
         for lesson in lessons:
-            context, outcome = self._codec.context(lesson.vectors), self._outcome(lesson)
-            learner.learn(context, lesson.arm, outcome, lesson.chance, pending=lesson.waited)
-            self.lesson_counts[lesson.arm] += 1
-            self.reward_sums[lesson.arm] += lesson.reward
-            self.rewards.add(lesson.reward)
-            if lesson.sold is not None:
-                self.units_sold[lesson.arm] += lesson.sold
+            if lesson.terms == self.terms and lesson.arm != NO_ARM and not lesson.is_retracted:
+                self._learn_at_arm(lesson, self._codec.context(lesson.vectors), lesson.arm)
+            else:
+                self._learn_otherwise(lesson)
             self.version = lesson.version
-        if not learner.is_unit_free:
+        if not self.learner.is_unit_free:
             self.rewards.look()
+
+    def _learn_at_arm(self, lesson: Lesson, context: Array, arm: int) -> None:
+        outcome = self._outcome(lesson)
+        self.learner.learn(context, arm, outcome, lesson.chance, pending=lesson.waited)
+        self.lesson_counts[arm] += 1
+        self.reward_sums[arm] += lesson.reward
+        self.rewards.add(lesson.reward)
+        if lesson.sold is not None:
+            self.units_sold[arm] += lesson.sold
+
+    def _learn_otherwise(self, lesson: Lesson) -> None:
+        """A lesson that is retracted, of other terms, or of a price that is no arm's."""
+        row = None
+        if not lesson.is_retracted:
+            row = self._read(lesson.arm, lesson.vectors, lesson.terms, lesson.price)
+        if row is not None and row.arm != NO_ARM:
+            self._learn_at_arm(lesson, row.context, row.arm)
+            return
+        if lesson.waited:
+            self.release([Unanswered(lesson.arm, lesson.vectors, lesson.chance, lesson.terms)])
+        if lesson.is_retracted:
+            self.counts.retracted += 1
+        elif row is None or not self.learner.reads_price(row.price):
+            self.counts.unreadable += 1
+        else:
+            self.learner.learn_at_price(row.context, row.price, self._outcome(lesson), lesson.chance)
+            self.counts.off_ladder += 1
+            self.rewards.add(lesson.reward)
+
+    def _read(self, arm: int, vectors: bytes, terms: int | None, price: float) -> ReadRow | None:
+        """A row in the present terms; None where it cannot be read in them."""
+        if terms == self.terms:
+            return ReadRow(self._codec.context(vectors), arm, price)
+        reading = self.readings[terms]
+        context = reading.context(vectors)
+        if not reading.is_within_bounds(context):
+            return None
+        return ReadRow(context, reading.arm(arm, price), reading.price(arm, price))
 
     def _outcome(self, lesson: Lesson) -> float:
         """What the policy learns: the reward, or the share of the units that was sold."""
@@ -95,21 +152,32 @@ class LiveLearner:
     def pend(self, decisions: Sequence[Decision | Unanswered]) -> None:
         """Count decisions until their feedback comes."""
         if decisions and self.learner.counts_pending:
-            self.learner.pend(*self._columns(decisions))
-            self.rows_since_snapshot += len(decisions)
+            self._count_waiting(self.learner.pend, decisions)
 
     def release(self, decisions: Sequence[Unanswered]) -> None:
         """Stop counting decisions that will not be learned."""
         if decisions and self.learner.counts_pending:
-            self.learner.release(*self._columns(decisions))
-            self.rows_since_snapshot += len(decisions)
+            self._count_waiting(self.learner.release, decisions)
 
-    def _columns(self, decisions: Sequence[Decision | Unanswered]) -> tuple[Array, Ints, Array]:
-        """Contexts (m, d), arms (m,), and chances (m,), nan where the policy did not predict one."""
-        contexts = self._codec.contexts([decision.vectors for decision in decisions])
-        arms = np.array([decision.arm for decision in decisions])
-        chances = [decision.chance for decision in decisions]  # None becomes nan
-        return contexts, arms, np.array(chances, dtype=np.float64)
+    def _count_waiting(
+        self, count: Callable[[Array, Ints, Array], None], decisions: Sequence[Decision | Unanswered]
+    ) -> None:
+        """Those that were made under other terms only if they have an arm of today."""
+        self.rows_since_snapshot += len(decisions)
+        if all(_terms_of(decision) == self.terms for decision in decisions):
+            contexts = self._codec.contexts([decision.vectors for decision in decisions])
+            arms = [decision.arm for decision in decisions]
+            chances = [decision.chance for decision in decisions]  # None becomes nan
+        else:
+            rows = [self._read(each.arm, each.vectors, _terms_of(each), 0.0) for each in decisions]
+            pairs = zip(rows, decisions, strict=True)
+            known = [(row, each) for row, each in pairs if row is not None and row.arm != NO_ARM]
+            if not known:
+                return
+            contexts = np.stack([row.context for row, _ in known])
+            arms = [row.arm for row, _ in known]
+            chances = [each.chance for _, each in known]
+        count(contexts, np.array(arms), np.array(chances, dtype=np.float64))
 
     def arms(self) -> list[dict[str, Any]]:
         """What each arm has brought so far."""
@@ -158,18 +226,42 @@ class LiveLearner:
             "units_sold": self.units_sold.tolist(),
             "mixes": self.mixes,
             "position": self.position,
+            "rewrites": self.rewrites,
+            "terms": self.terms,
+            "counts": asdict(self.counts),
         }
         return SaveSnapshot(self.version, json.dumps(tallies), payload)
 
-    def load(self, payload: bytes, tallies: Mapping[str, Any], version: int) -> None:
-        """Go on from a snapshot, unless it is damaged or of another policy: the rows are the truth."""
+    def load(self, payload: bytes, tallies: Mapping[str, Any], version: int) -> bool:
+        """Go on from a snapshot, unless it is damaged, of another policy or of another past: the rows are the
+        truth."""
         if tallies["policy"] != self.policy_parameters:
             log.warning("the policy has changed: learning all feedback again")
-            return
+            return False
         if tallies["digest"] != sha256(payload).hexdigest():
             log.warning("the snapshot is damaged: learning all feedback again")
-            return
+            return False
+        if (tallies.get("rewrites", 0), tallies.get("terms")) != (self.rewrites, self.terms):
+            log.info("what the learner learns from has changed: learning all feedback again")
+            return False
+        self._load(payload, tallies, version)
+        return True
+
+    def load_base(self, payload: bytes, tallies: Mapping[str, Any], version: int) -> None:
+        """Begin with what pruned rows taught: nothing else has it."""
+        if tallies["digest"] != sha256(payload).hexdigest():
+            raise NotStarted("what pruned rows taught is damaged in the database: restore a backup")
+        if (tallies["policy"], tallies["terms"]) != (self.policy_parameters, self.terms):
+            raise NotStarted(
+                "what pruned rows taught was learned with other parameters of the policy, and cannot be "
+                f"learned again: put the policy back to {tallies['policy']}"
+            )
+        self._load(payload, tallies, version)
+        self.snapshot_version = 0
+
+    def _load(self, payload: bytes, tallies: Mapping[str, Any], version: int) -> None:
         load(self.learner, payload)
+        self.counts = LessonCounts(**tallies.get("counts", {}))
         self.lesson_counts[:] = tallies["learned"]
         self.reward_sums[:] = tallies["reward_sums"]
         self.units_sold[:] = tallies.get("units_sold", 0.0)  # snapshots made before there were purchases
@@ -197,3 +289,12 @@ class LiveLearner:
         """What ticks have changed that no later tick brings back, as JSON; None where there is nothing."""
         memory = {name: value.tolist() for name, value in self.learner.memory().items()}
         return json.dumps({"origins": self.learner.origins, **memory}) if memory else None
+
+    def become(self, other: "LiveLearner") -> None:
+        """Take over what another one has learned from the same rows."""
+        own = ("decision_counts", "mixes", "committed_mixes")
+        vars(self).update(vars(other) | {name: getattr(self, name) for name in own})
+
+
+def _terms_of(decision: Decision | Unanswered) -> int | None:
+    return decision.terms if isinstance(decision, Unanswered) else decision.occasion.terms

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from pricemesh.city.deciding import Decider, Quote
 from pricemesh.city.following import Following
@@ -17,11 +17,11 @@ from pricemesh.city.health import DatabaseHealth
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.recalling import Recaller
 from pricemesh.city.replicas import Role
-from pricemesh.city.tickets import ANSWERED, FutureTicket, SnapshotTicket, Ticket, settle
+from pricemesh.city.tickets import ANSWERED, FutureTicket, SnapshotTicket, Ticket, settle, settle_all
 from pricemesh.city.wait_limit import Gate, WaitLimit
 from pricemesh.city.waiting_line import NO_GROUP, Group, Waiting, WaitingLine, rows_of
 from pricemesh.city.writer import Writer
-from pricemesh.errors import InDoubt, StepConflict, StorageUnavailable
+from pricemesh.errors import InDoubt, StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
 from pricemesh.store.database import CommitResult, Database, Recall
@@ -37,6 +37,8 @@ MAX_COMMIT_ROWS = 4_000
 YIELDS_BEFORE_COMMIT = 2
 LOOKS_PER_WAIT = 8  # at what waits, within limits.max_wait_seconds
 MAX_STEP_TRIES = 10  # to price a subject that other replicas price, too
+
+Result = TypeVar("Result")
 
 log = logging.getLogger("pricemesh")
 
@@ -76,6 +78,7 @@ class CityLoop:
         self._saves: Waiting = []  # its commands, once they are handed to the database
         self._timer: asyncio.TimerHandle | None = None
         self._arrival = asyncio.Event()
+        self._turn = asyncio.Lock()  # of a group, or of what must happen between two
         self.following = Following(role.look, self._arrival.set)
         self._closing = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name="city loop")
@@ -103,6 +106,11 @@ class CityLoop:
         with suppress(StorageUnavailable):
             self.submit(snapshot, SnapshotTicket())
             self._learner.snapshot_submitted(snapshot)
+
+    async def run_alone(self, job: Callable[[], Result], then: Callable[[Result], None]) -> None:
+        """Run a job in the writer's thread, and `then` on the event loop, between two groups."""
+        async with self._turn:
+            then(await self._writer.run(job))
 
     async def close(self) -> None:
         """Commit what waits, then end the worker."""
@@ -201,10 +209,11 @@ class CityLoop:
                     return
                 await self._arrival.wait()
                 self._arrival.clear()
-            if self.following.is_due:
-                await self._follow()
-            if self._queued_rows:
-                await self._carry_through(self._take())
+            async with self._turn:
+                if self.following.is_due:
+                    await self._follow()
+                if self._queued_rows:
+                    await self._carry_through(self._take())
             for _ in range(YIELDS_BEFORE_COMMIT):
                 await asyncio.sleep(0)
 
@@ -255,7 +264,8 @@ class CityLoop:
             return []
         outcome = await self._commit([command for command, _ in saves])
         self._learn(group, outcome)
-        return self._answer(group, saves, outcome, is_last=is_last)
+        results = [outcome] * len(saves) if isinstance(outcome, Exception) else outcome.results
+        return settle_all(saves, results, [] if is_last else group.quotes)
 
     def _reopen(self) -> None:
         """The database has answered: who was refused meanwhile is admitted again."""
@@ -330,20 +340,6 @@ class CityLoop:
                 self.save_snapshot()
         except Exception:  # what is durable is durable: the loop must go on
             log.exception("unforeseen, after a commit")
-
-    def _answer(
-        self, group: Group, saves: Waiting, outcome: CommitResult | StorageUnavailable, *, is_last: bool
-    ) -> Waiting:
-        """Settle all, except the quotes that are to be decided again."""
-        results = [outcome] * len(saves) if isinstance(outcome, Exception) else outcome.results
-        quotes = {} if is_last else {id(ticket): quote for quote, ticket in group.quotes}
-        conflicts: Waiting = []
-        for (_, ticket), result in zip(saves, results, strict=True):
-            if isinstance(result, StepConflict) and id(ticket) in quotes:
-                conflicts.append((quotes[id(ticket)], ticket))
-            else:
-                settle(ticket, result)
-        return conflicts
 
 
 def _any_failed(outcome: CommitResult | StorageUnavailable) -> bool:

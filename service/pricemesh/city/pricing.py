@@ -20,6 +20,7 @@ from pricemesh.city.health import DatabaseHealth
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.loop import CityLoop, FutureTicket, Ticket
 from pricemesh.city.reading import ReadLane
+from pricemesh.city.relearning import Relearner
 from pricemesh.city.replicas import role_of
 from pricemesh.city.settings import Settings
 from pricemesh.city.wait_limit import Gate
@@ -40,7 +41,7 @@ from pricemesh.store.database import Database, TimeLimits
 from pricemesh.store.present_state import MeshRecord, PresentState
 from pricemesh.store.reads import DecisionPage
 from pricemesh.store.shared_database import SharedDatabase
-from pricemesh.store.startup import StoredState, refuse_damaged_values
+from pricemesh.store.startup import refuse_damaged_values
 
 log = logging.getLogger("pricemesh")
 
@@ -81,6 +82,7 @@ class Pricing:
         self.controls = Controls()
         self._guardrails = Guardrails(settings)
         self.decider = Decider(settings, self.live, self._guardrails, self.controls, self.clock, runtime)
+        self.relearner = Relearner(settings, self.database, self.live, self.clock, runtime)
         self._observe_commit = observe_commit
         self.gate = Gate(LARGEST_BODIES_AT_ONCE * settings.limits.body_bytes)
         self._loop: CityLoop | None = None
@@ -106,7 +108,8 @@ class Pricing:
         self.mesh_record = stored.present.mesh_record
         try:
             with refuse_damaged_values():
-                self._restore(stored)
+                self.relearner.restore(stored)
+                self._load_controls(stored.present)
         except BaseException:
             self.database.close()
             raise
@@ -114,22 +117,6 @@ class Pricing:
         if arm is not None and not self._guardrails.allows(arm):
             log.warning("the pin is outside floor and ceiling and has no effect", extra={"arm": arm})
         self._opened = True
-
-    def _restore(self, stored: StoredState) -> None:
-        """Bring learner, controls and clock to what the database holds."""
-        if stored.newest_row_at is not None:
-            self.clock.resume(stored.newest_row_at, self.settings.feedback.window_seconds)
-        if stored.payload is not None:
-            self.live.load(stored.payload, stored.tallies, stored.version)
-        counted = self.live.position
-        if self.learner.counts_pending:
-            for change in self.database.changes_of_pending(counted):
-                self.live.pend(change.begun)
-                self.live.release(change.released)
-        for lessons in self.database.lessons(self.version, counted):
-            self.live.learn(lessons)
-        self.live.position = self.database.position
-        self._load_controls(stored.present)
 
     def _load_controls(self, present: PresentState) -> None:
         self.controls.load(
@@ -140,6 +127,7 @@ class Pricing:
         """A commit whose answer was lost may have happened: from now on what is stored is in force."""
         self._load_controls(present)
         self.recover_mesh(present.mesh_record)
+        self.relearner.follow(present.rewrites)
 
     async def start(self) -> None:
         if not self._opened:
@@ -156,10 +144,12 @@ class Pricing:
             self._recover,
             self.role,
         )
+        self.relearner.loop = self._loop
         await self.role.renew(self.loop.following.wait)
 
     async def stop(self) -> None:
         self.health.close()
+        await self.relearner.close()
         if self._loop is not None:
             if self.live.has_unsaved_rows and self.role.is_publisher:
                 self._loop.save_snapshot()

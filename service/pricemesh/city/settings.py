@@ -295,10 +295,12 @@ class Settings(Section):
     @property
     def schema_description(self) -> dict[str, Any]:
         """The arms and features that a database is made for, in their order, and what its rewards are."""
+        space = self.features.space
         return {
             "prices": list(self.arms.prices),
-            "shared": [feature.name for feature in self.features.space.shared],
-            "local": [feature.name for feature in self.features.space.local],
+            "shared": [feature.name for feature in space.shared],
+            "local": [feature.name for feature in space.local],
+            "bounds": [[feature.min, feature.max] for feature in (*space.shared, *space.local)],
             "reward": self.reward.description,
         }
 

@@ -2,7 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any, Protocol
+
+from pricemesh.city.waiting_line import Waiting
+from pricemesh.errors import StepConflict
 
 log = logging.getLogger("pricemesh")
 
@@ -54,3 +58,16 @@ def settle(ticket: Ticket, result: Any) -> None:
         ticket.settle(result)
     except Exception:  # the others of the group are waiting
         log.exception("unforeseen, in an answer")
+
+
+def settle_all(saves: Waiting, results: Sequence[Any], may_be_decided_again: Waiting) -> Waiting:
+    """Settle each ticket with its result. Returns the quotes that another replica's price has overtaken, and
+    that may be decided again; their tickets stay open."""
+    quotes = {id(ticket): quote for quote, ticket in may_be_decided_again}
+    overtaken: Waiting = []
+    for (_, ticket), result in zip(saves, results, strict=True):
+        if isinstance(result, StepConflict) and id(ticket) in quotes:
+            overtaken.append((quotes[id(ticket)], ticket))
+        else:
+            settle(ticket, result)
+    return overtaken

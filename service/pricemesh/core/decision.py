@@ -15,6 +15,8 @@ from pricemesh.core.arrays import Array
 from pricemesh.core.policies import Shape
 from pricemesh.core.ucb import Score
 
+NO_ARM = -1  # of a decision at a price that is no arm's: it was imported, or the ladder has changed since
+
 
 class Occasion(NamedTuple):
     """What decisions made at once have in common."""
@@ -23,6 +25,7 @@ class Occasion(NamedTuple):
     policy: str
     learner_version: int
     told_by: str = ""  # the peers whose parts end `vectors`, by comma
+    terms: int | None = None  # the arms and features it was made under; None are the first ones
 
 
 class Decision(NamedTuple):

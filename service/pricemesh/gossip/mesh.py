@@ -104,6 +104,8 @@ class Gossip:
             self.absorber.restore()
             self.publisher.resume(own)
         self.pricing.recover_mesh = self.recover
+        self.pricing.relearner.summaries = lambda: self.node.summaries
+        self.pricing.relearner.begin_epoch = self.publisher.continue_from
         self._is_opened = True
 
     def recover(self, record: MeshRecord) -> None:

@@ -69,6 +69,10 @@ class Backend(Protocol):
         self, connection: Connection, commands: Sequence[Command]
     ) -> AbstractContextManager[None]: ...
 
+    def snapshot(self, connection: Connection) -> AbstractContextManager[None]:
+        """A transaction that only reads, and sees the tables at one moment."""
+        ...
+
     def take_turn(self, connection: Connection) -> None:
         """In a transaction: from now until it ends, nobody else inserts decisions, and all that were inserted
         before can be read."""

@@ -197,6 +197,7 @@ class Unanswered(NamedTuple):
     arm: int
     vectors: bytes
     chance: float | None
+    terms: int | None = None
 
 
 class Lesson(msgspec.Struct, frozen=True, gc=False):
@@ -209,6 +210,9 @@ class Lesson(msgspec.Struct, frozen=True, gc=False):
     sold: float | None  # units; None in a city of values
     chance: float | None  # of a sale, as predicted when the decision was made
     waited: bool = False  # until now the decision counted as one that waits for feedback
+    price: float = 0.0
+    terms: int | None = None  # of the decision
+    is_retracted: bool = False  # its version passes, and nothing is learned
 
 
 class FeedbackResult(msgspec.Struct, frozen=True, gc=False):

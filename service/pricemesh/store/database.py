@@ -33,6 +33,7 @@ from pricemesh.store.pending import Change, changes_since, missed_since
 from pricemesh.store.postgres import Postgres
 from pricemesh.store.present_state import MeshRecord, PresentState
 from pricemesh.store.reads import Reader, Recall, decisions_by_id, lessons_since
+from pricemesh.store.replay import Replay, first_position, replaying
 from pricemesh.store.sqlite import Sqlite
 from pricemesh.store.startup import (
     StoredState,
@@ -46,7 +47,6 @@ from pricemesh.store.writes import carry_out
 __all__ = ["CommitResult", "Database", "MeshRecord", "Recall", "StoredState", "TimeLimits"]
 
 NOTHING_COUNTED = Position()
-MAX_FIRST_DECISIONS = 100_000  # of an older database or under another policy, which may have years of them
 LOCK_POLL_SECONDS = 0.05
 
 log = logging.getLogger("pricemesh")
@@ -103,10 +103,7 @@ class Database:
         with self._starting():
             connection = self._own()
             with self._start_reading(connection):
-                settled = max(self.position.settled, counted.settled)
-                if not counted.decision:
-                    settled = max(settled, self.position.decision - MAX_FIRST_DECISIONS)
-                self.position = self._confirmed_position = self.position._replace(settled=settled)
+                self.position = self._confirmed_position = first_position(self.position, counted)
                 yield from changes_since(connection, counted, self.position)
 
     def lessons(self, version: int, counted: Position = NOTHING_COUNTED) -> Iterator[list[Lesson]]:
@@ -285,6 +282,17 @@ class Database:
     def _in_order(self, connection: Connection, outcome: CommitResult) -> CommitResult:  # noqa: ARG002
         """What a commit did, after all that was committed before it."""
         return outcome
+
+    def replay(self) -> AbstractContextManager[Replay]:
+        """All that a learner is made of, read beside the writer."""
+        return replaying(self._backend)
+
+    def realign(self, version: int, position: Position) -> None:
+        """Called from the writer's thread: a learner has learned and counted all rows up to here, and takes
+        the place of the one before it."""
+        self._version = self._confirmed_version = version
+        self.position = self._confirmed_position = position
+        self._missed = []
 
     @property
     def is_silent(self) -> bool:

@@ -181,12 +181,23 @@ class Postgres:
         return _rows(connection, f"{query} = ANY(%s::TEXT[])", ids)
 
     @contextmanager
+    def snapshot(self, connection: Connection) -> Iterator[None]:
+        with connection.begin():
+            freeze(connection)
+            yield
+
+    @contextmanager
     def reading(self, connection: Connection) -> Iterator[None]:
         with _autocommit(connection, True):
             yield
 
     def latest_prices(self, connection: Connection, subjects: Sequence[str]) -> Sequence[Any]:
         return _rows(connection, _LATEST_PRICES, subjects)
+
+
+def freeze(connection: Connection) -> None:
+    """The first statement of a transaction that sees the tables at one moment."""
+    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
 
 def lock_key(name: str) -> int:

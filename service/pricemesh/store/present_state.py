@@ -20,3 +20,4 @@ class PresentState(NamedTuple):
 
     controls: dict[str, tuple[str, float]]  # by name: JSON, since
     mesh_record: MeshRecord
+    rewrites: int = 0  # of what the learner learns from

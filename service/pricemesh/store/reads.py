@@ -14,7 +14,7 @@ from pricemesh.store import schema
 from pricemesh.store.backend import Backend
 from pricemesh.store.commands import Feedback, Lesson, StoredDecision
 from pricemesh.store.faults import reason
-from pricemesh.store.tables import decisions, feedback
+from pricemesh.store.tables import decisions, feedback, retracted
 
 MAX_SCANNED_ROWS = (
     50_000  # of decisions, for a page: a filter that few of them pass must not read all of them
@@ -29,7 +29,7 @@ _LATEST_PRICE = (
 _DECISIONS = f"SELECT {', '.join(COLUMNS)} FROM decisions WHERE id "
 _FEEDBACK = """
 SELECT decisions.id, decisions.number, decisions.made_at, decisions.arm, decisions.price, decisions.vectors,
-  decisions.chance, feedback.reward, feedback.sold, feedback.version, feedback.by_default
+  decisions.chance, feedback.reward, feedback.sold, feedback.version, feedback.by_default, decisions.terms
 FROM decisions LEFT JOIN feedback ON feedback.decision = decisions.number
 WHERE decisions.id """
 
@@ -126,20 +126,26 @@ def lessons_since(
 ) -> list[Lesson]:
     """At most `limit` lessons after `version`, in the order of their versions. Decisions after the first
     number of `waiting`, up to the second, waited for feedback, and those in the ranges of `more_waiting`."""
-    columns = (decisions.c.arm, decisions.c.vectors, feedback.c.reward, feedback.c.version)
-    number = decisions.c.number
-    waited = between(number, [(waiting[0] + 1, waiting[1]), *more_waiting])
+    waited = between(decisions.c.number, [(waiting[0] + 1, waiting[1]), *more_waiting])
     query = (
-        select(*columns, feedback.c.sold, decisions.c.chance, waited)
+        select(
+            decisions.c.arm,
+            decisions.c.vectors,
+            feedback.c.reward,
+            feedback.c.version,
+            feedback.c.sold,
+            decisions.c.chance,
+            sa.type_coerce(waited, sa.Boolean),
+            decisions.c.price,
+            decisions.c.terms,
+            select(retracted.c.feedback).where(retracted.c.feedback == feedback.c.number).exists(),
+        )
         .select_from(feedback.join(decisions, feedback.c.decision == decisions.c.number))
         .where(feedback.c.version > version)
         .order_by(feedback.c.version)
         .limit(limit)
     )
-    return [
-        Lesson(arm, vectors, reward, number, sold, chance, bool(waited))  # SQLite answers 0 or 1
-        for arm, vectors, reward, number, sold, chance, waited in connection.execute(query)
-    ]
+    return [Lesson(*row) for row in connection.execute(query)]
 
 
 def between(number: sa.Column[Any], ranges: Ranges) -> sa.ColumnElement[bool]:
@@ -154,7 +160,7 @@ def decisions_by_id(backend: Backend, connection: Connection, ids: Sequence[str]
 
 def feedback_by_id(backend: Backend, connection: Connection, ids: Sequence[str]) -> dict[str, Any]:
     """For each decision that exists: id, number, made_at, arm, price, vectors, chance, reward, sold, version,
-    by_default. The last four are None without feedback."""
+    by_default, terms. All from reward to by_default are None without feedback."""
     return {row[0]: row for row in backend.select_by_id(connection, _FEEDBACK, ids)}
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from pricemesh.errors import NotStarted, StepConflict, StorageUnavailable
 from pricemesh.store.backend import Backend
-from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
+from pricemesh.store.commands import Command, Position, SaveDecisions, SaveFeedback
 from pricemesh.store.commit_result import CommitResult
 from pricemesh.store.database import Database
 from pricemesh.store.lease import Lease
@@ -28,7 +28,6 @@ from pricemesh.store.shared_log import (
     read_changes,
     read_missed,
     read_newest,
-    snapshot,
 )
 from pricemesh.store.shared_postgres import SharedPostgres
 from pricemesh.store.startup import StoredState, check_description, read_present_state, read_state
@@ -88,7 +87,7 @@ class SharedDatabase(Database):
                     raise
 
     def _start_reading(self, connection: Connection) -> AbstractContextManager[Any]:
-        return nullcontext() if connection.in_transaction() else snapshot(connection)
+        return nullcontext() if connection.in_transaction() else self._backend.snapshot(connection)
 
     # Writing
 
@@ -141,6 +140,10 @@ class SharedDatabase(Database):
             and all(number <= before.decision or number in own_rows for number in outcome.answered)
         )
 
+    def realign(self, version: int, position: Position) -> None:
+        super().realign(version, position)
+        self._own_rows = OwnRows()
+
     # Reading what others wrote
 
     def follow(self) -> CommitResult | None:
@@ -171,7 +174,7 @@ class SharedDatabase(Database):
 
     def _look(self, connection: Connection) -> None:
         """Read all that was committed and is not learned or counted here. It waits until it is returned."""
-        with snapshot(connection):
+        with self._backend.snapshot(connection):
             changes = read_changes(connection)
             missed = read_missed(connection, self._version, self.position, self._own_rows)
             if changes != self._changes:

@@ -4,8 +4,6 @@ A replica counts its own rows when they are committed. Between them there may be
 not read yet; `OwnRows` remembers which are its own until it has.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -14,6 +12,7 @@ from sqlalchemy import Connection, select
 from pricemesh.store.commands import Position, Unanswered
 from pricemesh.store.commit_result import Missed
 from pricemesh.store.pending import changes_since, newest_position
+from pricemesh.store.postgres import freeze
 from pricemesh.store.reads import lessons_since
 from pricemesh.store.tables import city, decisions, feedback, shared_log
 
@@ -64,21 +63,8 @@ def read_changes(connection: Connection) -> int:
     return changes
 
 
-@contextmanager
-def snapshot(connection: Connection) -> Iterator[None]:
-    """All statements see the tables at one moment."""
-    with connection.begin():
-        freeze(connection)
-        yield
-
-
-def freeze(connection: Connection) -> None:
-    """The first statement of a transaction that sees the tables at one moment."""
-    connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
-
-
 def freeze_for_start(connection: Connection) -> None:
-    """The same, for a start, which learns between two statements."""
+    """For a start, which learns between two statements."""
     freeze(connection)
     connection.execute(sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{START_SECONDS}s'"))
 

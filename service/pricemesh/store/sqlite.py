@@ -176,6 +176,12 @@ class Sqlite:
             yield
             self.committing = True
 
+    @contextmanager
+    def snapshot(self, connection: Connection) -> Iterator[None]:
+        with connection.begin():
+            connection.exec_driver_sql("BEGIN")  # the driver begins by itself only before it writes
+            yield
+
     def take_turn(self, connection: Connection) -> None:
         """There is one writer."""
 

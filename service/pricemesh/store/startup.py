@@ -1,12 +1,13 @@
 """What a start checks and reads: the configuration that the database was made for, and the stored state."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Table, insert, select
 
+from pricemesh.core.terms import Terms
 from pricemesh.errors import InvalidParameter, NotStarted, SchemaChanged
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import Position
@@ -14,6 +15,7 @@ from pricemesh.store.faults import reason
 from pricemesh.store.pending import newest_position
 from pricemesh.store.present_state import MeshRecord, PresentState
 from pricemesh.store.tables import (
+    base,
     city,
     controls,
     decisions,
@@ -23,16 +25,33 @@ from pricemesh.store.tables import (
     letters,
     mesh,
     peers,
+    terms,
     trusted,
 )
+
+
+class StoredLearner(NamedTuple):
+    """A snapshot, or the base that pruned rows left."""
+
+    payload: bytes
+    tallies: dict[str, Any]
+    version: int
+
+
+class Past(NamedTuple):
+    """What a learner is made of beside the rows."""
+
+    rewrites: int
+    base: StoredLearner | None
+    terms: int  # in force
+    terms_by_id: dict[int, Terms]  # oldest first
 
 
 class StoredState(NamedTuple):
     """All that a start reads, except lessons."""
 
-    version: int  # of the snapshot; 0 without one
-    payload: bytes | None
-    tallies: dict[str, Any]
+    snapshot: StoredLearner | None
+    past: Past
     present: PresentState
     newest_row_at: float | None  # Unix seconds; None without decisions
     position: Position  # of all rows
@@ -58,36 +77,67 @@ def check_description(connection: Connection, name: str, description: dict[str, 
     for these."""
     row = connection.execute(select(city.c.name, city.c.description)).first()
     if row is None:
-        values = {"id": 1, "name": name, "description": json.dumps(description), "settled_through": 0}
+        text = json.dumps(description)
+        values = {"id": 1, "name": name, "description": text, "settled_through": 0}
         connection.execute(insert(city).values(values))
+        connection.execute(insert(terms).values(id=1, description=text, change="{}", since=0.0))
         return
-    before = {"city": row.name, **json.loads(row.description)}
-    now = {"city": name, **description}
-    changes = [f"{key} was {before[key]}, is now {now[key]}" for key in now if before[key] != now[key]]
+    before = json.loads(row.description)
+    if "bounds" not in before:  # a database from before they were recorded
+        before["bounds"] = description["bounds"]
+        _record_bounds(connection, before)
+    changes = differences({"city": row.name, **before}, {"city": name, **description})
     if changes:
         raise SchemaChanged(
-            f"this database was made for another configuration ({'; '.join(changes)}). What was learned "
-            "cannot be read in new terms: put the old values back, or name a new database.url"
+            f"this database was made for another configuration ({'; '.join(changes)}). Put the old values "
+            "back, name a new database.url, or read what was learned in the new terms: stop the city and "
+            "run `pricemesh reshape` with this configuration; with --dry-run it says what would be lost"
         )
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Between two descriptions, in words."""
+    return [f"{key} was {before[key]}, is now {now[key]}" for key in now if before[key] != now[key]]
+
+
+def _record_bounds(connection: Connection, description: dict[str, Any]) -> None:
+    text = json.dumps(description)
+    connection.execute(city.update().values(description=text))
+    connection.execute(terms.update().values(description=text))
 
 
 def read_state(connection: Connection, runtime: Runtime) -> StoredState:
     position = newest_position(connection)  # also: a page that the next insert needs may be damaged
-    snapshot = connection.execute(select(learner)).first()
     return StoredState(
-        version=snapshot.version if snapshot else 0,
-        payload=snapshot.payload if snapshot else None,
-        tallies=json.loads(snapshot.tallies) if snapshot else {},
+        snapshot=_stored_learner(connection, learner),
+        past=read_past(connection),
         present=read_present_state(connection, runtime),
         newest_row_at=_newest_row_at(connection),
         position=position,
     )
 
 
+def read_past(connection: Connection) -> Past:
+    rewrites, in_force = connection.execute(select(city.c.rewrites, city.c.terms)).one()
+    stored = connection.execute(select(terms).order_by(terms.c.id))
+    return Past(
+        rewrites,
+        _stored_learner(connection, base),
+        in_force,
+        {row.id: Terms.of(json.loads(row.description), json.loads(row.change)) for row in stored},
+    )
+
+
+def _stored_learner(connection: Connection, table: Table) -> StoredLearner | None:
+    row = connection.execute(select(table)).first()
+    return None if row is None else StoredLearner(row.payload, json.loads(row.tallies), row.version)
+
+
 def read_present_state(connection: Connection, runtime: Runtime) -> PresentState:
     return PresentState(
         controls={row.name: (row.value, row.since) for row in connection.execute(select(controls))},
         mesh_record=_mesh_record(connection, runtime),
+        rewrites=connection.scalar(select(city.c.rewrites)) or 0,
     )
 
 

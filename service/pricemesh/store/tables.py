@@ -1,7 +1,9 @@
 """The tables. Migrations in `migrations/` create them; a test checks that both agree.
 
-Rows of decisions and feedback are inserted, never changed or deleted. `learner` has one snapshot, so that a
-start need not learn all feedback again.
+Rows of decisions and feedback are inserted and never changed; only `pricemesh prune` deletes them, and only
+`pricemesh forget` removes a subject. `learner` has one snapshot, so that a start need not learn all feedback
+again. A learner is a function of `base` and of the rows that are not retracted; `city.rewrites` counts how
+often that past was changed.
 """
 
 from sqlalchemy import (
@@ -39,6 +41,8 @@ decisions = Table(
     Column("told_by", Text, nullable=False, server_default=""),  # peers in `vectors`, by comma
     Column("propensity", Double, nullable=False, server_default="1.0"),
     Column("chance", Double),  # of a sale at the chosen arm, as predicted then; null without such a model
+    Column("terms", Integer),  # the arms and features it was made under; null is 1
+    Column("import_id", Integer),  # of the import that brought it; null for a decision of this service
     Index("decisions_id", "id", unique=True),
     Index("decisions_made_at", "made_at"),
     Index(
@@ -60,6 +64,7 @@ feedback = Table(
     Column("by_default", Boolean, nullable=False),
     Column("version", BigInteger),  # the learner's version with it; null when learning was frozen
     Column("sold", Double),  # units; null in a city of values
+    Column("key", String(100)),  # of the API that sent it; null without keys
     Index("feedback_decision", "decision", unique=True),
     Index("feedback_version", "version", unique=True),
 )
@@ -80,6 +85,76 @@ city = Table(
     Column("name", String(100), nullable=False),
     Column("description", Text, nullable=False),
     Column("settled_through", BigInteger, nullable=False),
+    Column("terms", Integer, nullable=False, server_default="1"),  # in force
+    Column("rewrites", BigInteger, nullable=False, server_default="0"),  # of what the learner learns from
+)
+
+terms = Table(  # the arms and features that the city has had, oldest first
+    "terms",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("description", Text, nullable=False),  # as JSON
+    Column("change", Text, nullable=False),  # how rows of the terms before are read in these, as JSON
+    Column("since", Double, nullable=False),
+)
+
+imports = Table(
+    "imports",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("name", String(200), nullable=False, unique=True),
+    Column("source", Text, nullable=False),
+    Column("digest", String(64), nullable=False),  # of the file
+    Column("started_at", Double, nullable=False),
+    Column("finished_at", Double),  # null: its rows are in import_rows, and do not count yet
+    Column("row_count", BigInteger, nullable=False),
+    Column("progress", Text, nullable=False),  # how far the file was read, as JSON
+)
+
+import_rows = Table(  # of an import that has not finished
+    "import_rows",
+    metadata,
+    Column("number", Serial, primary_key=True, autoincrement=True),
+    Column("import_id", Integer, nullable=False),
+    Column("id", String(128), nullable=False),
+    Column("made_at", Double, nullable=False),
+    Column("arm", Integer, nullable=False),
+    Column("price", Double, nullable=False),
+    Column("vectors", LargeBinary, nullable=False),
+    Column("propensity", Double, nullable=False),
+    Column("reward", Double, nullable=False),
+    Column("sold", Double),
+    Index("import_rows_id", "id", unique=True),
+)
+
+retractions = Table(
+    "retractions",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("made_at", Double, nullable=False),
+    Column("made_by", String(200), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("selection", Text, nullable=False),  # as JSON
+    Column("feedback_count", BigInteger, nullable=False),
+    Column("lifted_at", Double),
+    Column("lifted_by", String(200)),
+    Column("lift_reason", Text),
+)
+
+retracted = Table(  # feedback that does not count, by its number; without those of lifted retractions
+    "retracted",
+    metadata,
+    Column("feedback", BigInteger, primary_key=True, autoincrement=False),
+    Column("retraction", Integer, primary_key=True, autoincrement=False),
+)
+
+base = Table(  # at most one row: what pruned feedback taught, in the form of a snapshot
+    "base",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+    Column("tallies", Text, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
 )
 
 shared_log = Table(  # one row, which replicas lock to write in one order; other cities do not use it

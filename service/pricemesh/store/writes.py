@@ -167,7 +167,7 @@ def _save_feedback(
             if id_ not in by_id:
                 results[i].append(FeedbackResult(FeedbackStatus.UNKNOWN))
                 continue
-            _, number, made_at, arm, price, vectors, chance, _, _, _, by_default = by_id[id_]
+            _, number, made_at, arm, price, vectors, chance, _, _, _, by_default, terms = by_id[id_]
             if by_default:
                 result = FeedbackResult(FeedbackStatus.TOO_LATE)
             elif id_ in stored:
@@ -182,9 +182,9 @@ def _save_feedback(
                 lesson, waited = None, number > position.settled
                 if not command.frozen:
                     version += 1
-                    lesson = Lesson(arm, vectors, reward, version, sold, chance, waited)
+                    lesson = Lesson(arm, vectors, reward, version, sold, chance, waited, price, terms)
                 elif waited:
-                    released.append(Unanswered(arm, vectors, chance))
+                    released.append(Unanswered(arm, vectors, chance, terms))
                 row_version = lesson.version if lesson else None
                 status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.STORED
                 result = FeedbackResult(status, row_version, reward, sold, lesson)
@@ -248,7 +248,7 @@ def _close_window(
     settled by this, also those that had feedback, the lessons and the position after them; adds to
     `released`."""
     settled = connection.scalar(select(city.c.settled_through))
-    names = ("number", "made_at", "arm", "price", "vectors", "chance")
+    names = ("number", "made_at", "arm", "price", "vectors", "chance", "terms")
     oldest = connection.execute(
         select(*(decisions.c[name] for name in names), feedback.c.reward)
         .select_from(decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number))
@@ -268,7 +268,7 @@ def _close_window(
             continue
         waited = row.number > position.settled
         if waited and (command.frozen or command.amount is None):
-            released.append(Unanswered(row.arm, row.vectors, row.chance))
+            released.append(Unanswered(row.arm, row.vectors, row.chance, row.terms))
         if command.amount is None:
             continue
         reward, sold = _reward(command.margin, row.price, row.vectors, command.amount)
@@ -276,7 +276,8 @@ def _close_window(
         if not command.frozen:
             version += 1
             row_version = version
-            lessons.append(Lesson(row.arm, row.vectors, reward, version, sold, row.chance, waited))
+            made = (row.chance, waited, row.price, row.terms)
+            lessons.append(Lesson(row.arm, row.vectors, reward, version, sold, *made))
         rows.append((row.number, reward, sold, command.at, row_version))
     position, shift = _insert_feedback(
         backend, connection, rows, position, version - len(lessons), len(lessons), by_default=True

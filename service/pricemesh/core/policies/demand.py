@@ -169,9 +169,20 @@ class DemandLearner(Learner):
     # Sales
 
     def _learn(self, at: Index, x: Array, reward: Array, decided: Decided) -> None:
+        self._learn_row(self.basis.rows(x, np.asarray(at[-1])), reward, decided)
+
+    def learn_at_price(self, x: Any, price: float, reward: Any, chance: float | None = None) -> None:
+        context = checked_context(x, self._context_shape)
+        (row,) = self.basis.rows_at(context, np.array([price]))
+        self._learn_row(row, np.asarray(float(reward)), Decided(chance, pending=False))
+
+    def reads_price(self, price: float) -> bool:
+        """Within the range that the mesh agrees on: beyond it a row would be longer than peers allow."""
+        return self._ladder.low <= price <= self._ladder.high
+
+    def _learn_row(self, z: Array, reward: Array, decided: Decided) -> None:
         if not ((reward >= 0.0) & (reward <= 1.0)).all():
             raise InvalidFeedback("the share of units sold must lie between 0 and 1")
-        z = self.basis.rows(x, np.asarray(at[-1]))
         chance = self._own_chances(z) if decided.chance is None else np.asarray(decided.chance)
         root, residual = linearise(chance, reward)
         row = root[..., None] * z

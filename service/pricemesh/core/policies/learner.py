@@ -127,6 +127,14 @@ class Learner:
         at = (*self._rows, checked_arm(arm, self.shape.arms, batch))
         self._learn(at, context, value, Decided(chance, pending))
 
+    def learn_at_price(self, x: Any, price: float, reward: Any, chance: float | None = None) -> None:
+        """Learn of a price that is no arm's; only where `reads_price(price)`."""
+        raise NotImplementedError
+
+    def reads_price(self, price: float) -> bool:  # noqa: ARG002
+        """Whether this learner can learn of a price that is no arm's."""
+        return False
+
     # Decisions without feedback
 
     @property
