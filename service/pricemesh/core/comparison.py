@@ -78,7 +78,7 @@ class Comparison:
         """A first t per arm that a minority of cities cannot move, (..., K): each city's distance from the
         pool of the others gives one estimate of t, and their median counts."""
         residual, covariance, own_weight = self._predict(self.influence)
-        without_own = np.linalg.inv(_eye_plus(-own_weight, covariance))
+        without_own = _inverse(_eye_plus(-own_weight, covariance))
         deviation = np.matvec(without_own, residual)
         rank = np.maximum(self.rank, 1.0)
         # The median of a chi-squared variable is below its mean (Wilson and Hilferty).
@@ -100,11 +100,10 @@ class Comparison:
         inverse = self._covariance(total)
         deviation = self._residual(np.matvec(inverse, response))
         spread = (weight * np.vecdot(deviation, deviation)).sum(axis=-1)
-        squares = (weight * weight)[..., None] * self.values
-        expected = (weight * self.rank).sum(axis=-1) - _trace_of_product(inverse, self._sum_along(squares))
-        slope = (weight * self.values.sum(axis=-1)).sum(axis=-1) - _trace_of_product(
-            inverse, self._sum_along(squares * self.values)
-        )
+        # Of each direction, l v'Cv, so that tr(C sum_j w_j^2 Lambda_j) is the sum of w_j^2 of these.
+        squares = (weight * weight)[..., None] * self.values * self._variances(inverse)
+        expected = (weight * self.rank).sum(axis=-1) - squares.sum(axis=(-1, -2))
+        slope = (weight[..., None] * self.values - squares * self.values).sum(axis=(-1, -2))
         excess = spread - self.noise * expected
         usable = (slope > 1e-9) & (self.noise > 0)
         return np.where(usable, np.maximum(excess, 0.0) / np.where(usable, slope * self.noise, 1.0), 0.0)
@@ -138,7 +137,7 @@ class Comparison:
             np.matmul(half, roots.swapaxes(-1, -2)),
             weight.copy(),
         )
-        share = weight * np.trace(prediction.covariance, axis1=-2, axis2=-1)
+        share = weight * np.einsum("...ii->...", prediction.covariance)
         large = int((share > MAX_SHARE).sum(axis=-1).max(initial=0))
         if large:
             some = np.argpartition(-share, large - 1, axis=-1)[..., :large]
@@ -177,16 +176,24 @@ class Comparison:
         along = weight[..., None] * np.sqrt(self.values) * self.estimate
         return information, np.vecmat(along.reshape(*along.shape[:-2], -1), _rows(self.vectors))
 
+    def _variances(self, covariance: Array) -> Array:
+        """v'Cv of each direction v of each city, (..., K, J, c) of C (..., K, c, c)."""
+        rows = _rows(self.vectors)
+        variances: Array = np.vecdot(np.matmul(rows, covariance), rows).reshape(self.values.shape)
+        return variances
+
     def _sum_along(self, values: Array) -> Array:
         """sum_j U_j diag(values_j) U_j', (..., K, c, c) of (..., K, J, c)."""
         rows = _rows(self.vectors)
         weighted = values.reshape(*values.shape[:-2], -1, 1) * rows
-        return np.matmul(rows.swapaxes(-1, -2), weighted)
+        total: Array = np.matmul(rows.swapaxes(-1, -2), weighted)
+        return total
 
     def _residual(self, theta: Array) -> Array:
         """B_j (theta_j - theta), (..., K, J, c) of theta (..., K, c)."""
         along = np.matvec(_rows(self.vectors), theta).reshape(self.values.shape)
-        return self.estimate - np.sqrt(self.values) * along
+        residual: Array = self.estimate - np.sqrt(self.values) * along
+        return residual
 
     def _roots(self) -> Array:
         """B (..., K, J, c, c)."""
@@ -195,16 +202,17 @@ class Comparison:
 
     def _covariance(self, information: Array) -> Array:
         """(Lambda + ridge I)^-1, the posterior covariance with the ridge as the prior."""
-        inverse: Array = np.linalg.inv(information + self.ridge * np.eye(information.shape[-1]))  # type: ignore[assignment]
-        return inverse
+        return _inverse(information + self.ridge * np.eye(information.shape[-1]))
 
 
 def sum_of_others(terms: Array, axes: int, receivers: slice = slice(None)) -> Array:
-    """For every receiver among J cities the sum over all but itself: (..., I, ...) of (..., J, ...), where `axes`
-    axes follow that of the cities."""
+    """For every receiver the sum over all cities but itself: (..., I, ...) of (..., J, ...); `axes` is the
+    number of axes after that of the cities."""
     lead, own = terms.shape[: terms.ndim - axes - 1], terms.shape[terms.ndim - axes :]
-    not_self = (1.0 - np.eye(terms.shape[-axes - 1]))[receivers]
-    return np.matmul(not_self, terms.reshape(*lead, not_self.shape[1], -1)).reshape(*lead, -1, *own)
+    cities = np.arange(terms.shape[-axes - 1])
+    not_self = (cities[receivers, None] != cities).astype(np.float64)
+    sums: Array = np.matmul(not_self, terms.reshape(*lead, cities.size, -1)).reshape(*lead, -1, *own)
+    return sums
 
 
 def median_of_positive(values: Array) -> Array:
@@ -227,9 +235,13 @@ def _rows(vectors: Array) -> Array:
 def _eye_plus(factor: Array, matrices: Array) -> Array:
     """I + factor G of G (..., c, c) and factor (...)."""
     sums: Array = factor[..., None, None] * matrices
-    diagonal = np.arange(matrices.shape[-1])
-    sums[..., diagonal, diagonal] += 1.0
+    np.einsum("...ii->...i", sums)[...] += 1.0
     return sums
+
+
+def _inverse(matrices: Array) -> Array:
+    inverse: Array = np.linalg.inv(matrices)  # type: ignore[assignment]
+    return inverse
 
 
 def _trace_of_product(a: Array, b: Array) -> Array:

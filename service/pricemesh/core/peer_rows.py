@@ -1,7 +1,7 @@
 """What a fold needs of each city, kept from one fold to the next: only what changed is computed again.
 
-One row for each city: this city first, then its peers in the order of their names, so that the result does not
-depend on who joined first. A peer that leaves takes its row with it.
+One row for each city: this city first, then its peers in the order of their names, so that the result does
+not depend on who joined first. A peer that leaves takes its row with it.
 """
 
 from typing import NamedTuple, Protocol
@@ -41,8 +41,8 @@ class PeerRows:
         self._parts: Parts = {}  # (1 + peers, ...), as `prepare` returns them
 
     def stack(self, reader: Reader, group: Group) -> Parts:
-        """The prepared parts of all cities of the group. BadSummary if a summary is not of this layout, or not
-        finite; the rows are then as before."""
+        """The prepared parts of all cities of the group. BadSummary, which leaves the rows as they were, if a
+        summary is not of this layout or not finite."""
         rows = [self._row_of(peer) for peer in group.peers]
         changed = [row for row, former in enumerate(rows) if former is None]
         numbers = [group.own, *(_checked(group.peers[i], reader.layout) for i in changed)]

@@ -40,8 +40,8 @@ class Pooling:
     robust: bool
 
     def prepare(self, information: Array, response: Array, noise: Array) -> Parts:
-        """What `pool` needs of cities with Lambda (..., J, K, c, c), h (..., J, K, c) and sigma^2 (..., J, K),
-        zero where a city has no estimate of it."""
+        """What `pool` needs of each city, from Lambda (..., J, K, c, c), h (..., J, K, c) and sigma^2
+        (..., J, K), which is zero where a city has no estimate of it."""
         if self.heterogeneity == "auto" or self.robust:
             return {**Spectrum.of(information, response)._asdict(), "noise": noise}
         return {"information": information, "response": response}

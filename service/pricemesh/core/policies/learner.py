@@ -156,13 +156,14 @@ class Learner:
         self.adopt(self.fold(self.prepare(group), origins))
 
     def prepare(self, parts: Parts) -> Parts:
-        """What `fold` needs of the cities in `parts`, (..., J, K, ...), and what depends on each of them alone,
-        so that it need not be computed again while a city's summary stays the same."""
+        """What `fold` needs of the cities in `parts`, (..., J, K, ...), as far as it depends on each of them
+        alone: it need not be computed again while a city's summary stays the same."""
         return parts
 
     def fold(self, group: Parts, origins: tuple[str, ...] | None = None, *, again: bool = False) -> Any:
         """The costly part of `absorb`, which does not change the learner, so that another thread may run it.
-        `group` is as `prepare` returns it, and no array of the result is a view of it. `again` is for a restart: the weights stay as they were and do not take a step."""
+        `group` is what `prepare` returned; no array of the result is a view of it. `again` is for a restart:
+        the weights stay as they were and do not take a step."""
 
     def adopt(self, fold: Any) -> None:
         """Use the result of `fold` from now on, together with all that the city has learned since."""
