@@ -1,4 +1,4 @@
-"""What a tick costs a city with many peers: the CPU time of a fold from nothing, and of one after some changed.
+"""What a tick costs a city with many peers: CPU time of a fold from nothing, and of one after some changed.
 
     python -m benchmarks.folding --peers 10 100 1000 --changed 0.05
 

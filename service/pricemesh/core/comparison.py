@@ -29,7 +29,28 @@ class Prediction(NamedTuple):
 
     residual: Array  # r (..., K, J, c)
     covariance: Array  # G (..., K, J, c, c)
-    own_weight: Array  # w (..., K, J)
+    own_weight: Array | None  # w (..., K, J); None: zero for all
+
+    def without_own(self) -> tuple[Array, Array]:
+        """By the pool of the others: the residual (I - w G)^-1 r, and the trace of G (I - w G)^-1."""
+        if self.own_weight is None:
+            return self.residual, np.einsum("...ii->...", self.covariance)
+        inverse = _inverse(_eye_plus(-self.own_weight, self.covariance))
+        return np.matvec(inverse, self.residual), np.einsum("...ij,...ij->...", inverse, self.covariance)
+
+    def distance(self) -> Array:
+        """Of the city from the pool of the others, squared, in units of its variance I + G (I - w G)^-1 =
+        (I - w G)^-1 (I + (1 - w) G)."""
+        if self.own_weight is None:
+            product = _eye_plus(np.ones(self.residual.shape[:-1]), self.covariance)
+        else:
+            product = np.matmul(
+                _eye_plus(-self.own_weight, self.covariance),
+                _eye_plus(1.0 - self.own_weight, self.covariance),
+            )
+        solution = np.linalg.solve(product, self.residual[..., None])[..., 0]
+        distance: Array = np.vecdot(self.residual, solution)
+        return distance
 
 
 @dataclass(frozen=True)
@@ -68,22 +89,18 @@ class Comparison:
 
     def terms(self, weight: Array) -> tuple[Array, Array]:
         """weight_j Lambda_j (..., K, J, c, c) and weight_j h_j (..., K, J, c); `weight` (..., K, J)."""
-        roots = self._roots()
-        response = np.vecmat(weight[..., None] * self.estimate, roots)
-        return np.matmul(roots.swapaxes(-1, -2), weight[..., None, None] * roots), response
+        return _terms(self._roots(), self.estimate, weight)
 
     # Estimates
 
     def median_estimate(self) -> Array:
         """A first t per arm that a minority of cities cannot move, (..., K): each city's distance from the
         pool of the others gives one estimate of t, and their median counts."""
-        residual, covariance, own_weight = self._predict(self.influence)
-        without_own = _inverse(_eye_plus(-own_weight, covariance))
-        deviation = np.matvec(without_own, residual)
+        deviation, variance = self._predict(self.influence).without_own()
         rank = np.maximum(self.rank, 1.0)
         # The median of a chi-squared variable is below its mean (Wilson and Hilferty).
         spread = np.vecdot(deviation, deviation) / (1.0 - 2.0 / (9.0 * rank)) ** 3
-        expected = self.rank + _trace_of_product(without_own, covariance)
+        expected = self.rank + variance
         cities, noise = self.rank.shape[-1], self.noise[..., None]
         slope = self.values.sum(axis=-1) * cities / max(cities - 1, 1)
         usable = (slope > 1e-9) & (noise > 0)
@@ -111,10 +128,7 @@ class Comparison:
     def trust(self, trust: Array, t: Array) -> Array:
         """w_j = min(1, (nu + rank_j) / (nu + D_j)), (..., K, J). D_j is the squared distance of city j from
         the pool of the others, in units of its variance; all are trusted where the noise is unknown."""
-        residual, covariance, own_weight = self.shrink(t)._predict(trust * self.influence)
-        # (I - w G)^-1 r has the variance I + G (I - w G)^-1 = (I - w G)^-1 (I + (1 - w) G).
-        product = np.matmul(_eye_plus(-own_weight, covariance), _eye_plus(1.0 - own_weight, covariance))
-        distance = np.vecdot(residual, np.linalg.solve(product, residual[..., None])[..., 0])
+        distance = self.shrink(t)._predict(trust * self.influence).distance()
         noise_known = (self.noise > 0)[..., None]
         relative = distance / np.where(noise_known, self.noise[..., None], 1.0)
         weights = np.minimum(1.0, (DEGREES_OF_FREEDOM + self.rank) / (DEGREES_OF_FREEDOM + relative))
@@ -126,46 +140,52 @@ class Comparison:
         """By the pool of all cities with these weights (..., K, J)."""
         cities, features = self.values.shape[-2:]
         if cities <= features / MAX_SHARE:  # each may have a large share
-            everyone = np.broadcast_to(np.arange(cities), weight.shape)
-            return self._predict_without_own(weight, everyone)
+            return self._predict_explicitly(weight, 0.0, 0.0)
         total, response = self._sums(weight)
         covariance = self._covariance(total)
-        roots = self._roots()
+        roots, own_weight = self._roots(), weight.copy()
         half = np.matmul(_rows(roots), covariance).reshape(roots.shape)
         prediction = Prediction(
             self._residual(np.matvec(covariance, response)),
             np.matmul(half, roots.swapaxes(-1, -2)),
-            weight.copy(),
+            own_weight,
         )
         share = weight * np.einsum("...ii->...", prediction.covariance)
         large = int((share > MAX_SHARE).sum(axis=-1).max(initial=0))
         if large:
             some = np.argpartition(-share, large - 1, axis=-1)[..., :large]
-            better = self._predict_without_own(weight, some)
+            better = self._predict_some(weight, some)
             np.put_along_axis(prediction.residual, some[..., None], better.residual, -2)
             np.put_along_axis(prediction.covariance, some[..., None, None], better.covariance, -3)
-            np.put_along_axis(prediction.own_weight, some, better.own_weight, -1)
+            np.put_along_axis(own_weight, some, 0.0, -1)
         return prediction
 
-    def _predict_without_own(self, weight: Array, some: Ints) -> Prediction:
+    def _predict_some(self, weight: Array, some: Ints) -> Prediction:
         """Of the cities `some` (..., K, m), each by an explicit sum over the others."""
         rest = weight.copy()
         np.put_along_axis(rest, some, 0.0, -1)
-        rest_information, rest_response = self._sums(rest)
+        information, response = self._sums(rest)
         part = replace(
             self,
             values=np.take_along_axis(self.values, some[..., None], -2),
             vectors=np.take_along_axis(self.vectors, some[..., None, None], -3),
             estimate=np.take_along_axis(self.estimate, some[..., None], -2),
         )
-        information, response = part.terms(np.take_along_axis(weight, some, -1))
-        covariance = self._covariance(rest_information[..., None, :, :] + sum_of_others(information, 2))
-        centre = np.matvec(covariance, rest_response[..., None, :] + sum_of_others(response, 1))
-        roots = part._roots()
+        weight = np.take_along_axis(weight, some, -1)
+        return part._predict_explicitly(weight, information[..., None, :, :], response[..., None, :])
+
+    def _predict_explicitly(
+        self, weight: Array, information: Array | float, response: Array | float
+    ) -> Prediction:
+        """Each by a sum over the other cities here, and these sums over cities elsewhere."""
+        roots = self._roots()
+        terms, response_terms = _terms(roots, self.estimate, weight)
+        covariance = self._covariance(information + sum_of_others(terms, 2))
+        centre = np.matvec(covariance, response + sum_of_others(response_terms, 1))
         return Prediction(
-            part.estimate - np.matvec(roots, centre),
+            self.estimate - np.matvec(roots, centre),
             np.matmul(np.matmul(roots, covariance), roots.swapaxes(-1, -2)),
-            np.zeros(some.shape),
+            None,
         )
 
     # Sums over all cities
@@ -205,6 +225,12 @@ class Comparison:
         return _inverse(information + self.ridge * np.eye(information.shape[-1]))
 
 
+def _terms(roots: Array, estimate: Array, weight: Array) -> tuple[Array, Array]:
+    """w Lambda and w h from B and B theta."""
+    information = np.matmul(roots.swapaxes(-1, -2), weight[..., None, None] * roots)
+    return information, np.vecmat(weight[..., None] * estimate, roots)
+
+
 def sum_of_others(terms: Array, axes: int, receivers: slice = slice(None)) -> Array:
     """For every receiver the sum over all cities but itself: (..., I, ...) of (..., J, ...); `axes` is the
     number of axes after that of the cities."""
@@ -242,9 +268,3 @@ def _eye_plus(factor: Array, matrices: Array) -> Array:
 def _inverse(matrices: Array) -> Array:
     inverse: Array = np.linalg.inv(matrices)  # type: ignore[assignment]
     return inverse
-
-
-def _trace_of_product(a: Array, b: Array) -> Array:
-    """tr(a b) for symmetric a, b."""
-    total: Array = np.einsum("...ij,...ij->...", a, b)
-    return total
