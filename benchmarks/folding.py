@@ -4,7 +4,8 @@
 
 Each tick, the receiving city and `--changed` of its peers have learned something. `on the loop` is the part
 that prices wait for: reading the own summary before the fold, and adopting its result; the rest runs in a
-thread. One thread of BLAS; medians over ticks. `in rows` is the memory that stays between folds.
+thread. One thread of BLAS; medians over ticks. `in rows` is the memory that stays between folds, `while
+folding` what a fold needs beside it.
 """
 
 import os
@@ -85,7 +86,8 @@ class Cost(NamedTuple):
     incremental: float
     loop: float
     preparing: float  # of new letters, part of `incremental`
-    memory_bytes: int  # that stay between folds
+    row_bytes: int  # that stay between folds
+    fold_bytes: int  # at most, beside these
 
 
 def measure(mesh: Mesh, share: float) -> Cost:
@@ -93,8 +95,12 @@ def measure(mesh: Mesh, share: float) -> Cost:
     name = mesh.names[0]
     full, incremental, loop, preparing = [], [], [], []
     tracemalloc.start()
-    rows.stack(learner, learner.group_of(name, mesh.summaries))
-    memory_bytes, _ = tracemalloc.get_traced_memory()
+    group = learner.group_of(name, mesh.summaries)
+    parts = rows.stack(learner, group)
+    row_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    learner.fold(parts, group.origins)
+    _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     for _ in range(TICKS):
         mesh.tick(share)
@@ -107,7 +113,9 @@ def measure(mesh: Mesh, share: float) -> Cost:
         incremental.append(stacking + folding)
         loop.append(reading + adopting)
         preparing.append(stacking)
-    return Cost(median(full), median(incremental), median(loop), median(preparing), memory_bytes)
+    return Cost(
+        median(full), median(incremental), median(loop), median(preparing), row_bytes, peak_bytes - row_bytes
+    )
 
 
 def fold(learner: Learner, group: Any, rows: PeerRows) -> Any:
@@ -129,15 +137,18 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=10, help="shared, and as many local ones")
     arguments = parser.parse_args()
     print(f"K={arguments.arms} c={arguments.features}, {arguments.changed:.0%} of peers changed; ms of CPU\n")
-    print("| policy | peers | fold from nothing | of a tick | ratio | new letters | on the loop | in rows |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| policy | peers | fold from nothing | of a tick | ratio | new letters | on the loop | in rows "
+        "| while folding |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for policy in POLICIES:
         for peers in arguments.peers:
             cost = measure(Mesh(policy, peers, arguments.arms, arguments.features), arguments.changed)
             print(
                 f"| {policy} | {peers:,} | {cost.full:.1f} | {cost.incremental:.1f} "
                 f"| {cost.incremental / cost.full:.2f} | {cost.preparing:.1f} | {cost.loop:.2f} "
-                f"| {cost.memory_bytes / 1e6:.1f} MB |",
+                f"| {cost.row_bytes / 1e6:.1f} MB | {cost.fold_bytes / 1e6:.1f} MB |",
                 flush=True,
             )
 

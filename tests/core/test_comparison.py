@@ -116,10 +116,8 @@ def test_heterogeneity_and_trust_equal_those_by_explicit_sums_over_the_others(ki
     result = pooling.pool(pooling.prepare(*evidence), slice(0, 1))
     for k in range(ARMS):
         t, trust = ByHand(*(part[:, k] for part in evidence)).estimates()
-        # Lambda / ridge is up to 4e6 where one city dominates, which costs as many digits either way.
-        tolerance = 1e-8 if kind == "one dominates" else 1e-10
-        np.testing.assert_allclose(result.heterogeneity[k], t, rtol=tolerance, atol=1e-12)
-        np.testing.assert_allclose(result.trust[:, k], trust, rtol=tolerance)
+        np.testing.assert_allclose(result.heterogeneity[k], t, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(result.trust[:, k], trust, rtol=1e-11)
 
 
 def test_what_a_city_gets_does_not_depend_on_whether_it_receives_alone_or_with_all() -> None:
