@@ -24,7 +24,7 @@ DEGREES_OF_FREEDOM = 4.0  # nu of the robust weights: the lower, the sooner an o
 MAX_SHARE = 0.5
 
 
-class Prediction(NamedTuple):
+class PooledPrediction(NamedTuple):
     """Of each city's estimate, in its own coordinates, by a pool that counts the city with `own_weight`."""
 
     residual: Array  # r (..., K, J, c)
@@ -136,7 +136,7 @@ class Comparison:
 
     # Each city against the pool of the others
 
-    def _predict(self, weight: Array) -> Prediction:
+    def _predict(self, weight: Array) -> PooledPrediction:
         """By the pool of all cities with these weights (..., K, J)."""
         cities, features = self.values.shape[-2:]
         if cities <= features / MAX_SHARE:  # each may have a large share
@@ -145,7 +145,7 @@ class Comparison:
         covariance = self._covariance(total)
         roots, own_weight = self._roots(), weight.copy()
         half = np.matmul(_rows(roots), covariance).reshape(roots.shape)
-        prediction = Prediction(
+        prediction = PooledPrediction(
             self._residual(np.matvec(covariance, response)),
             np.matmul(half, roots.swapaxes(-1, -2)),
             own_weight,
@@ -160,7 +160,7 @@ class Comparison:
             np.put_along_axis(own_weight, some, 0.0, -1)
         return prediction
 
-    def _predict_some(self, weight: Array, some: Ints) -> Prediction:
+    def _predict_some(self, weight: Array, some: Ints) -> PooledPrediction:
         """Of the cities `some` (..., K, m), each by an explicit sum over the others."""
         rest = weight.copy()
         np.put_along_axis(rest, some, 0.0, -1)
@@ -176,13 +176,13 @@ class Comparison:
 
     def _predict_explicitly(
         self, weight: Array, information: Array | float, response: Array | float
-    ) -> Prediction:
+    ) -> PooledPrediction:
         """Each by a sum over the other cities here, and these sums over cities elsewhere."""
         roots = self._roots()
         terms, response_terms = _terms(roots, self.estimate, weight)
         covariance = self._covariance(information + sum_of_others(terms, 2))
         centre = np.matvec(covariance, response + sum_of_others(response_terms, 1))
-        return Prediction(
+        return PooledPrediction(
             self.estimate - np.matvec(roots, centre),
             np.matmul(np.matmul(roots, covariance), roots.swapaxes(-1, -2)),
             None,
