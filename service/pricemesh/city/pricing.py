@@ -231,8 +231,8 @@ class Pricing:
         """Count the newest summaries from the next price on; folding runs beside the prices. Changes that no
         later tick brings back are committed before anyone is told of them."""
         live, learner = self.live, self.learner
-        stack = learner.stack_summaries(self.settings.city, summaries)
-        folded = await self.runtime.in_thread(learner.fold, *stack)
+        group = learner.group_of(self.settings.city, summaries)
+        folded = await self.runtime.in_thread(live.fold, group)
         learner.adopt(folded)  # refuses numbers that are not finite: what counted before goes on
         commands: list[Command] = []
         if learner.mixes_peers:

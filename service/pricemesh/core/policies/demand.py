@@ -42,7 +42,7 @@ from pricemesh.core.policies.learner import (
     refuse_if,
     refuse_infinite,
 )
-from pricemesh.core.pooling import Evidence, Pool, pool
+from pricemesh.core.pooling import Pool, Pooling
 from pricemesh.core.ridge import (
     Index,
     Ridge,
@@ -116,6 +116,7 @@ class DemandLearner(Learner):
         self.own = RidgeStatistics.fresh(shape.batch, 1, size, 0.0)  # G, h
         self.waiting = np.zeros((*shape.batch, size, size))  # sum of w zz' over decisions without feedback
         self.heterogeneity = np.zeros((*shape.batch[:-1], 1))
+        self._pooling = Pooling(1.0, policy.heterogeneity, policy.trust == "robust")
         self._add_peers(0.0, 0.0, self.basis.prior_variance)
 
     def _layout(self) -> Layout:
@@ -252,24 +253,18 @@ class DemandLearner(Learner):
             "count": own.count,
         }
 
+    def prepare(self, parts: Parts) -> Parts:
+        """In units in which all prior variances are one; so is then the noise."""
+        scale = self._prior_deviations
+        noise = np.where(parts["count"] > 0, 1.0, 0.0)
+        return self._pooling.prepare(outer(scale) * parts["information"], scale * parts["response"], noise)
+
     def fold(
         self, group: Parts, origins: tuple[str, ...] | None = None, *, again: bool = False
     ) -> DemandFold:
         del again  # the summaries alone determine the result
-        basis, policy = self.basis, self.policy
-        scale = np.sqrt(basis.prior_variance[: basis.common_size])
-        evidence = Evidence(
-            outer(scale) * group["information"],
-            scale * group["response"],
-            np.where(group["count"] > 0, 1.0, 0.0),
-        )
-        result = pool(
-            evidence,
-            self._receivers,
-            ridge=1.0,
-            heterogeneity=policy.heterogeneity,
-            robust=policy.trust == "robust",
-        )
+        basis, scale = self.basis, self._prior_deviations
+        result = self._pooling.pool(group, self._receivers)
         variance = basis.prior_variance[None, None]
         if result.city_information.shape[-4] > 1:
             total, response = result.city_information.sum(axis=-4), result.city_response.sum(axis=-3)
@@ -282,6 +277,12 @@ class DemandLearner(Learner):
             origins,
             _attribution(result, origins, scale),
         )
+
+    @property
+    def _prior_deviations(self) -> Array:
+        """Of the common coefficients, (n,)."""
+        deviations: Array = np.sqrt(self.basis.prior_variance[: self.basis.common_size])
+        return deviations
 
     def adopt(self, fold: DemandFold) -> None:
         refuse_infinite(fold.information, fold.response)

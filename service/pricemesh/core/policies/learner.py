@@ -24,6 +24,7 @@ from pricemesh.core.attribution import Attribution, by_arm
 from pricemesh.core.choice import Sampling
 from pricemesh.core.demand.prediction import Prediction
 from pricemesh.core.ladder import Ladder
+from pricemesh.core.peer_rows import Group, PeerRows
 from pricemesh.core.ridge import Index
 from pricemesh.core.summary import Field, Layout, Parts, Summary
 from pricemesh.core.ucb import Score
@@ -160,11 +161,17 @@ class Learner:
         For a learner of one city its own summary comes first, then its peers'; `origins` names them,
         so that peers may join and leave. A batch is itself the group.
         """
-        self.adopt(self.fold(group, origins))
+        self.adopt(self.fold(self.prepare(group), origins))
+
+    def prepare(self, parts: Parts) -> Parts:
+        """What `fold` needs of the cities in `parts`, (..., J, K, ...), as far as it depends on each of them
+        alone: it need not be computed again while a city's summary stays the same."""
+        return parts
 
     def fold(self, group: Parts, origins: tuple[str, ...] | None = None, *, again: bool = False) -> Any:
         """The costly part of `absorb`, which does not change the learner, so that another thread may run it.
-        `again` is for a restart: the weights stay as they were and do not take a step."""
+        `group` is what `prepare` returned; no array of the result is a view of it. `again` is for a restart:
+        the weights stay as they were and do not take a step."""
 
     def adopt(self, fold: Any) -> None:
         """Use the result of `fold` from now on, together with all that the city has learned since."""
@@ -227,20 +234,13 @@ class Learner:
     def absorb_summaries(self, city: str, summaries: Mapping[str, Summary], *, again: bool = False) -> None:
         """Absorb the newest summary of every peer of this one city; its own comes from the learner.
         The result does not depend on the order of `summaries`."""
-        self.adopt(self.fold(*self.stack_summaries(city, summaries), again=again))
+        group = self.group_of(city, summaries)
+        self.adopt(self.fold(PeerRows().stack(self, group), group.origins, again=again))
 
-    def stack_summaries(self, city: str, summaries: Mapping[str, Summary]) -> tuple[Parts, tuple[str, ...]]:
-        """The own summary and the peers', stacked, and their origins; all arrays are copies."""
-        peers = [summaries[origin] for origin in sorted(summaries) if origin != city]
-        for peer in peers:
-            if peer.numbers.size != self.layout.size:
-                raise BadSummary(
-                    f"{peer.origin} sent {peer.numbers.size} numbers; a summary must have {self.layout.size}"
-                )
-            if not np.isfinite(peer.numbers).all():
-                raise BadSummary(f"{peer.origin} sent numbers that are not finite")
-        stack = np.stack([self.numbers(), *(peer.numbers for peer in peers)])
-        return self.layout.unpack(stack), (city, *(peer.origin for peer in peers))
+    def group_of(self, city: str, summaries: Mapping[str, Summary]) -> Group:
+        """This one city as it is now, and its peers: what a fold in another thread reads."""
+        peers = tuple(summaries[origin] for origin in sorted(summaries) if origin != city)
+        return Group(city, self.numbers(), peers)
 
     def _layout(self) -> Layout:
         return Layout(self.shape.arms, self.shape.shared, self.fields)
