@@ -19,7 +19,7 @@ from tests.running import RunningCity, settings_for, start_mesh
 ROOT = Path(__file__).parents[1]
 CITIES = ("lisbon", "porto", "faro", "madrid")
 # The city of each service that runs one. Lisbon has replicas; the service `lisbon` is their load balancer.
-PROCESSES = {"lisbon-1": "lisbon", "lisbon-2": "lisbon", "porto": "porto", "faro": "faro", "madrid": "madrid"}
+PROCESSES = {"lisbon-a": "lisbon", "lisbon-b": "lisbon", "porto": "porto", "faro": "faro", "madrid": "madrid"}
 DASHBOARD = json.loads((ROOT / "deploy/grafana/dashboards/pricemesh.json").read_text())
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
