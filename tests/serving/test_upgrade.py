@@ -1,4 +1,4 @@
-"""An upgrade: replicas of the version before the newest migration serve beside new ones, on the new schema."""
+"""An upgrade: the version before the newest migration serves beside this one, on the new schema."""
 
 from collections.abc import Iterator
 from itertools import cycle
