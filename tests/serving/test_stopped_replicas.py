@@ -18,7 +18,7 @@ from tests.running import CONTEXT, IMPATIENT, CityProcess, until
 from tests.serving.fleet import REPLICAS, Fleet, check_rows
 
 STOP_SECONDS = 30.0
-REPLICA = {**IMPATIENT, "database": {**IMPATIENT["database"], "replicas": True}}
+REPLICA: dict[str, Any] = {**IMPATIENT, "database": {**IMPATIENT["database"], "replicas": True}}
 # The one to be stopped waits for a lock of the test for as long as the test needs to see it wait.
 PATIENT_REPLICA: dict[str, Any] = {
     "database": {"timeout_seconds": 30.0, "replicas": True},

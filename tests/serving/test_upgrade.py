@@ -14,7 +14,7 @@ from tests.postgres import Postgres
 from tests.previous import HOW_TO_GET_THE_HISTORY, VERSIONS, extract, previous_commit
 from tests.running import CONTEXT, CityProcess, RunningCity, settings_for, until
 
-SECTIONS = {"database": {"replicas": True}}
+SECTIONS: dict[str, Any] = {"database": {"replicas": True}}
 
 
 class Upgrade:
