@@ -226,7 +226,9 @@ class PeerState(BaseModel):
     epoch: int | None
     version: int | None
     age_seconds: float | None = Field(description="Time since it last called, answered, or had a new letter.")
-    status: Literal["fresh", "relayed", "silent", "left", "quarantined", "dropped", "not reached"]
+    status: Literal[
+        "fresh", "relayed", "silent", "left", "quarantined", "dropped", "not reached", "not called"
+    ] = Field(description="not called: by this replica, because another one is the publisher.")
     reason: str | None
     via: str | None = Field(description="The city that brought the letter it is quarantined for.")
     quarantine_ends: str | None = Field(description="What ends its quarantine.")
