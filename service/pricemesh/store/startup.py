@@ -61,14 +61,29 @@ def check_description(connection: Connection, name: str, description: dict[str, 
         values = {"id": 1, "name": name, "description": json.dumps(description), "settled_through": 0}
         connection.execute(insert(city).values(values))
         return
-    before = {"city": row.name, **json.loads(row.description)}
-    now = {"city": name, **description}
-    changes = [f"{key} was {before[key]}, is now {now[key]}" for key in now if before[key] != now[key]]
-    if changes:
+    if changes := _changes(row, name, description):
         raise SchemaChanged(
             f"this database was made for another configuration ({'; '.join(changes)}). What was learned "
             "cannot be read in new terms: put the old values back, or name a new database.url"
         )
+
+
+def check_description_of_reader(connection: Connection, name: str, description: dict[str, Any]) -> None:
+    """As `check_description`, for a process that only reads: the rows mean what the configuration says."""
+    row = connection.execute(select(city.c.name, city.c.description)).first()
+    if row is None:
+        raise NotStarted("no city has used this database yet: `pricemesh serve` makes its tables ready")
+    if changes := _changes(row, name, description):
+        raise SchemaChanged(
+            f"this database was made for another configuration ({'; '.join(changes)}): give the "
+            "configuration with which the city is served"
+        )
+
+
+def _changes(row: Any, name: str, description: dict[str, Any]) -> list[str]:
+    before = {"city": row.name, **json.loads(row.description)}
+    now = {"city": name, **description}
+    return [f"{key} was {before[key]}, is now {now[key]}" for key in now if before[key] != now[key]]
 
 
 def read_state(connection: Connection, runtime: Runtime) -> StoredState:

@@ -33,7 +33,9 @@ def audit_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
     ) -> Response:
         """A page looks at 50,000 decisions at most. Where few of them match, it has fewer than `limit`, and
         `next_before` says where to go on."""
-        page = await pricing.decisions_page(limit=limit, before=before, arm=arm, since=since, until=until)
+        page = await pricing.read_many(
+            pricing.database.reader.page, limit=limit, before=before, arm=arm, since=since, until=until
+        )
         records = [answers.record(row) for row in page.rows]
         return json_response({"decisions": records, "next_before": page.next_before})
 

@@ -1,0 +1,141 @@
+"""`pricemesh export`: a city's decisions as a file."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pricemesh.cli.city import ConfigFile
+from pricemesh.cli.terminal import check_writable, notes, progress_bar
+from pricemesh.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from pricemesh.history.export import Export
+    from pricemesh.history.writing import Format
+
+EXPORT_EXAMPLES = """
+**Examples**
+
+`pricemesh export --config lisbon.toml --out lisbon.parquet`
+
+`pricemesh export --config lisbon.toml --out - --since 2026-03-01 --columns time,price,sold | gzip > 3.gz`
+
+`pricemesh export --config lisbon.toml --out all.csv --columns default,estimates,radii` — of every arm
+"""
+
+Write = Callable[[bytes], object]
+
+
+def export(
+    out: Annotated[str, typer.Option(metavar="FILE", help="Where to write; - is standard output, for CSV.")],
+    config: ConfigFile = None,
+    format_: Annotated[
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="csv or parquet. [default: by the name of FILE]"),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="From this time on: ISO 8601 or Unix seconds.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this time.")] = None,
+    arm: Annotated[int | None, typer.Option(metavar="N", help="Decisions for this arm only.")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="With commas: names of columns, or default, features, estimates, radii, all.",
+        ),
+    ] = None,
+) -> None:
+    """Write a city's decisions to a file, one row each, beside the running city or while it is stopped."""
+    from pricemesh.city.configuration import load_settings
+    from pricemesh.history.export import Export, Selection
+    from pricemesh.store.backend import TimeLimits
+    from pricemesh.store.outside import reader_beside
+
+    selection = Selection(
+        _format(format_, out),
+        [name.strip() for name in columns.split(",")] if columns else [],
+        arm,
+        _time("--since", since),
+        _time("--until", until),
+    )
+    settings = load_settings(config)
+    check_writable(out)
+    database = settings.database
+    limits = TimeLimits(database.timeout_seconds, database.read_timeout_seconds)
+    with reader_beside(database.url, settings.city, settings.schema_description, limits) as reader:
+        work = Export(settings, reader, selection)
+        with _target(out) as write:
+            size = _run(work, write)
+    where = "" if out == "-" else f" to {out}"
+    notes.print(
+        f"wrote {work.progress.rows:,} decisions{where} ({size:,} bytes)",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _time(option: str, text: str | None) -> float | None:
+    from pricemesh.history.times import option_time
+
+    try:
+        return None if text is None else option_time(text)
+    except ValueError as fault:
+        raise InvalidParameter(f"{option} {fault}") from None
+
+
+def _format(name: str | None, out: str) -> "Format":
+    from pricemesh.history.writing import Format
+
+    chosen = name or Path(out).suffix.lower().removeprefix(".") or ("csv" if out == "-" else "")
+    try:
+        format_ = Format(chosen)
+    except ValueError:
+        fault = (
+            f"--format is csv or parquet, not {name!r}" if name else f"give --format csv or parquet for {out}"
+        )
+        raise InvalidParameter(fault) from None
+    if out == "-" and format_ is not Format.CSV:
+        raise InvalidParameter("--out - is for CSV: give a file to write Parquet to")
+    return format_
+
+
+def _run(work: "Export", write: Write) -> int:
+    """Returns how many bytes were written."""
+    size = 0
+    work.begin()
+    with progress_bar("decisions") as progress:
+        task = progress.add_task("export", total=work.progress.total)
+        while (piece := work.next()) is not None:
+            write(piece)
+            size += len(piece)
+            progress.update(task, completed=work.progress.done)
+    return size
+
+
+@contextmanager
+def _target(out: str) -> Iterator[Write]:
+    """A file that has its name only once it is complete; or standard output."""
+    if out == "-":
+        try:
+            yield sys.stdout.buffer.write
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader wanted no more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from None
+        return
+    target = Path(out).resolve()
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with part.open("xb") as stream:
+            yield stream.write
+        os.replace(part, target)
+    except OSError as fault:
+        raise InvalidParameter(f"cannot write {out}: {fault.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
