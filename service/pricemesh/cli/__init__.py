@@ -36,6 +36,7 @@ app.command(epilog=torture.EXAMPLES)(torture.torture)
 app.command(epilog=city.CONFIG_EXAMPLES)(city.config)
 app.command(epilog=city.MIGRATE_EXAMPLES)(city.migrate)
 app.command(epilog=city.LEAVE_EXAMPLES)(city.leave)
+app.command(epilog=history.INIT_EXAMPLES)(history.init)
 app.command(epilog=history.EXPORT_EXAMPLES)(history.export)
 app.add_typer(keys.app, name="keys")
 

@@ -1,4 +1,4 @@
-"""`pricemesh export`: a city's decisions as a file."""
+"""`pricemesh export` and `init`: a city's data in files."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pricemesh.cli.city import ConfigFile
-from pricemesh.cli.terminal import check_writable, notes, progress_bar
+from pricemesh.cli.terminal import check_writable, notes, output, progress_bar
 from pricemesh.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -26,6 +26,31 @@ EXPORT_EXAMPLES = """
 
 `pricemesh export --config lisbon.toml --out all.csv --columns default,estimates,radii` — of every arm
 """
+
+INIT_EXAMPLES = """
+**Examples**
+
+`pricemesh init sales.csv`
+
+`pricemesh init swissmetro.dat --map SM_CO=price --map CHOICE:2=sold` — a sale wherever CHOICE is 2
+
+`pricemesh init sales.parquet --map fare=price --local tourists --out lisbon.toml`
+"""
+
+ColumnMap = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="COLUMN=NAME",
+        help="Take a column under another name, such as price; again for more. COLUMN:VALUE=NAME is 1 where "
+        "the column has the value, 0 elsewhere.",
+    ),
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(metavar="CHARACTER", help="Between the fields of CSV. [default: by its first lines]"),
+]
+Encoding = Annotated[str | None, typer.Option(metavar="NAME", help="Of CSV. [default: utf-8]")]
 
 Write = Callable[[bytes], object]
 
@@ -139,3 +164,37 @@ def _target(out: str) -> Iterator[Write]:
         raise InvalidParameter(f"cannot write {out}: {fault.strerror}") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet, one row a sale or an offer.")],
+    out: Annotated[str, typer.Option(metavar="FILE", help="The file to write; - prints it.")] = "city.toml",
+    map_: ColumnMap = None,
+    local: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A feature of this city alone; again for more.")
+    ] = None,
+    city: Annotated[str | None, typer.Option(metavar="NAME", help="[default: after the file]")] = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
+) -> None:
+    """Look at a file of sales and write a configuration for a city that prices them."""
+    from pricemesh.history import columns
+    from pricemesh.history.mapping import ColumnMapping
+    from pricemesh.history.proposal import city_name, propose
+    from pricemesh.history.proposal_text import as_toml, next_steps
+    from pricemesh.history.survey import survey
+    from pricemesh.history.tables import open_table
+
+    check_writable(out)
+    if out != "-" and Path(out).exists():
+        raise InvalidParameter(f"{out} exists: name another file with --out")
+    table = open_table(file, ColumnMapping.parsed(map_ or []), delimiter=delimiter, encoding=encoding)
+    found = survey(table, columns.PRICE)
+    proposal = propose(found, city or city_name(file), local or [])
+    text = as_toml(proposal, found, file)
+    with output(out) as stream:
+        stream.write(text)
+    if out == "-":
+        return
+    lines = [f"wrote {out}: read it, then", *(f"  {step}" for step in next_steps(proposal, out))]
+    notes.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
