@@ -38,6 +38,7 @@ app.command(epilog=city.MIGRATE_EXAMPLES)(city.migrate)
 app.command(epilog=city.LEAVE_EXAMPLES)(city.leave)
 app.command(epilog=history.INIT_EXAMPLES)(history.init)
 app.command(epilog=history.EXPORT_EXAMPLES)(history.export)
+app.command(epilog=history.BACKUP_EXAMPLES)(history.backup)
 app.add_typer(keys.app, name="keys")
 
 

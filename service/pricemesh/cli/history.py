@@ -1,4 +1,4 @@
-"""`pricemesh export` and `init`: a city's data in files."""
+"""`pricemesh init`, `export` and `backup`: a city's data in files."""
 
 import os
 import sys
@@ -35,6 +35,12 @@ INIT_EXAMPLES = """
 `pricemesh init swissmetro.dat --map SM_CO=price --map CHOICE:2=sold` — a sale wherever CHOICE is 2
 
 `pricemesh init sales.parquet --map fare=price --local tourists --out lisbon.toml`
+"""
+
+BACKUP_EXAMPLES = """
+**Examples**
+
+`pricemesh backup backups/lisbon-2026-03-01.db --config lisbon.toml`
 """
 
 ColumnMap = Annotated[
@@ -197,4 +203,33 @@ def init(
     if out == "-":
         return
     lines = [f"wrote {out}: read it, then", *(f"  {step}" for step in next_steps(proposal, out))]
+    notes.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; it must not exist yet.")],
+    config: ConfigFile = None,
+) -> None:
+    """Copy a city's SQLite database, beside the running city or while it is stopped, and check the copy."""
+    from pricemesh.city.configuration import load_settings
+    from pricemesh.store.backup import back_up
+
+    settings = load_settings(config)
+    check_writable(file)
+    with progress_bar("pages") as progress:
+        task = progress.add_task("backup", total=None)
+        result = back_up(
+            settings.database.url,
+            settings.city,
+            file,
+            lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    source = result.source
+    lines = [
+        f"wrote {file}: {result.decisions:,} decisions, {result.feedback:,} feedback, "
+        f"{result.size_bytes:,} bytes; its integrity is checked",
+        "It holds the city's private key: protect it like a password. To restore it, stop the city, then",
+        f"  rm -f {source}-wal {source}-shm && cp {file} {source}",
+        "and start the city again.",
+    ]
     notes.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
