@@ -15,6 +15,10 @@ from pricemesh.core.arrays import Array
 from pricemesh.core.policies import Shape
 from pricemesh.core.ucb import Score
 
+IDENTIFIER = r"[A-Za-z0-9._:@-]{1,128}"  # of a decision, as a pattern
+IDENTIFIER_RULE = "1 to 128 letters, digits and . _ : @ -"
+SUBJECT = r"[^\x00-\x1f\x7f]{1,200}"
+
 
 class Occasion(NamedTuple):
     """What decisions made at once have in common."""

@@ -52,7 +52,9 @@ GROUPS = (DEFAULT, ALL, FEATURES, ESTIMATES, RADII)
 RESERVED = frozenset({DECISION_ID, TIME, *DEFAULT_AFTER_FEATURES, *ON_REQUEST, *GROUPS})
 SHARED_PREFIX, LOCAL_PREFIX = "shared:", "local:"
 ESTIMATE_PREFIX, RADIUS_PREFIX = "estimate:", "radius:"  # of one arm, by its number
-PREFIXES = (SHARED_PREFIX, LOCAL_PREFIX, ESTIMATE_PREFIX, RADIUS_PREFIX)
+FAULT_PREFIX = "fault:"  # of a row that could not be imported
+FAULT_COLUMNS = (f"{FAULT_PREFIX}line", f"{FAULT_PREFIX}column", f"{FAULT_PREFIX}reason")
+PREFIXES = (SHARED_PREFIX, LOCAL_PREFIX, ESTIMATE_PREFIX, RADIUS_PREFIX, FAULT_PREFIX)
 
 
 def feature_columns(space: FeatureSpace) -> list[str]:

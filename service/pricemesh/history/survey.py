@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+
 from pricemesh.history.numbers import numbers
 from pricemesh.history.tables import Table
 from pricemesh.history.times import file_time
@@ -30,12 +32,12 @@ class ColumnSurvey:
         filled = [cell for cell in cells if cell is not None]
         self.empty += len(cells) - len(filled)
         read = numbers(filled)
-        values = [value for value in read if value is not None]
+        values = read.values[np.isfinite(read.values)].tolist()
         self.numeric += len(values)
         if values:
             self.low, self.high = min(self.low, *values), max(self.high, *values)
             self.is_whole = self.is_whole and all(value.is_integer() for value in values)
-        texts = [cell for cell, value in zip(filled, read, strict=True) if value is None]
+        texts = [filled[row] for row in read.reasons]
         self._sample_dates(texts)
         if not self.has_many:
             self.values.update(values)

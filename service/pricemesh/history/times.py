@@ -25,7 +25,7 @@ def option_time(text: str) -> float:
         if isfinite(seconds):
             return seconds
     try:
-        return _seconds(datetime.fromisoformat(text.strip()), UTC)
+        return zoned_seconds(datetime.fromisoformat(text.strip()), UTC)
     except ValueError:
         raise ValueError(
             f"must be Unix seconds or ISO 8601, such as 2026-03-01 or 2026-03-01T12:00:00Z, not {text!r:.60}"
@@ -46,7 +46,7 @@ def file_time(text: str, zone: tzinfo = UTC) -> float:
         raise ValueError(
             f"{text!r:.60} may have its day or its month first: write YYYY-MM-DD HH:MM:SS or DD.MM.YYYY HH:MM"
         )
-    return _seconds(_moment(text), zone)
+    return zoned_seconds(_moment(text), zone)
 
 
 def number_time(value: float) -> float:
@@ -68,9 +68,9 @@ def _moment(text: str) -> datetime:
         raise ValueError(f"{text!r:.60} is no time: write {FORMATS}") from None
 
 
-def _seconds(moment: datetime, zone: tzinfo) -> float:
-    """A clock that is set back shows an hour twice, one that is set forward leaves one out: a time in such an
-    hour needs its offset."""
+def zoned_seconds(moment: datetime, zone: tzinfo) -> float:
+    """Unix seconds of a time, which is one of `zone` if it has none of its own. A clock that is set back
+    shows an hour twice, one that is set forward leaves one out: a time in such an hour needs its offset."""
     if moment.tzinfo is not None:
         return moment.timestamp()
     local = moment.replace(tzinfo=zone)

@@ -7,6 +7,7 @@ from fastapi import Path as PathParameter
 from starlette.responses import Response
 
 from pricemesh.city.pricing import Pricing
+from pricemesh.core.decision import IDENTIFIER
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.http import schemas
 from pricemesh.http.answers import Answers
@@ -46,7 +47,7 @@ def audit_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
         responses=problems({404: "There is no such decision.", 422: "The id is malformed."}),
     )
     async def decision(
-        decision_id: Annotated[str, PathParameter(pattern=f"^{schemas.IDENTIFIER}$")],
+        decision_id: Annotated[str, PathParameter(pattern=f"^{IDENTIFIER}$")],
     ) -> Response:
         return json_response(answers.record(await pricing.decision(decision_id)))
 
