@@ -7,12 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pyarrow.parquet as pq
 import pytest
 import tomli_w
 
 from tests.cli.test_cli import pricemesh
-from tests.running import CONFIG, CONTEXT, RunningCity, settings_for
+from tests.running import CONFIG, CONTEXT, CityProcess, RunningCity, settings_for
 
 
 @pytest.fixture
@@ -118,3 +119,19 @@ def test_an_export_that_is_interrupted_leaves_the_file_as_it_was(config: Path) -
         assert process.wait(timeout=60) != 0
     assert target.read_text() == "before"
     assert not any(name.endswith(".part") for name in os.listdir(config.parent))
+
+
+def test_a_city_goes_on_while_another_process_exports_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/city.db"
+    city = CityProcess(tmp_path / "city", url)
+    file = tmp_path / "lisbon.toml"
+    file.write_text(tomli_w.dumps({**CONFIG, "database": {"url": url}}))
+    with httpx.Client(base_url=city.url, timeout=20) as http:
+        for count in (1, 2):
+            http.post("/price", json=CONTEXT).raise_for_status()
+            run = pricemesh("export", "--config", str(file), "--out", "-", "--columns", "number")
+            assert run.returncode == 0, run.stderr
+            assert run.stdout.split() == ["number", *map(str, range(1, count + 1))]
+        assert http.get("/readyz").status_code == 200
+    assert city.stop() == 0
+    assert not (tmp_path / "city.db-wal").exists()

@@ -94,9 +94,28 @@ def test_only_so_many_run_at_once_and_one_that_is_left_makes_room(city: RunningC
         await last.run()
         assert last.status == 200
         assert last.body.count(b"\n") == ROWS + 1
+        assert last.is_complete
         await streams[1].leave()
 
     asyncio.run(use())
+
+
+def test_a_caller_that_does_not_read_is_disconnected(
+    city: RunningCity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "MAX_SEND_SECONDS", 0.01)
+    stream = Stream(city)
+    asyncio.run(stream.run())
+    assert stream.status == 200
+    assert not stream.is_complete
+
+
+def test_an_export_ends_early_when_the_city_stops(city: RunningCity) -> None:
+    stream = Stream(city, reads=True)
+    city.pricing.draining = True
+    asyncio.run(stream.run())
+    assert stream.status == 200
+    assert not stream.is_complete
 
 
 class Stream:
@@ -110,6 +129,7 @@ class Stream:
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         self.body = b""
+        self.is_complete = False
 
     async def run(self) -> None:
         scope = {
@@ -143,6 +163,7 @@ class Stream:
             return
         self._begun.set()
         self.body += message["body"]
+        self.is_complete = not message.get("more_body")
         if not self._reads and message.get("more_body"):
             await self._gone.wait()
 

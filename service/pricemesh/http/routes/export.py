@@ -24,7 +24,7 @@ Send = Callable[[Any], Awaitable[None]]
 Receive = Callable[[], Awaitable[Any]]
 MAX_EXPORTS = 2  # at once
 RETRY_SECONDS = 10.0  # for a caller that finds as many under way
-PAGE_ROWS = 200
+PAGE_ROWS = 50  # a millisecond of work, for which a price may have to wait
 PAUSE_FACTOR = 4.0  # a page is followed by a pause so many times as long: prices come first
 MAX_SEND_SECONDS = 30.0  # for a page to leave; then the caller is disconnected
 
