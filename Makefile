@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures test check pytest torture soak bench bench-http bench-gossip bench-driver bench-feedback bench-folding bench-growth bench-overload bench-pages paper regret learning liars screenshots format clean
+.PHONY: help demo pictures test check pytest torture soak bench bench-http bench-gossip bench-driver bench-feedback bench-folding bench-growth bench-history bench-overload bench-pages paper regret learning liars screenshots format clean
 
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,9 @@ bench-folding: $(VENV)/.ready ## what a tick costs a city with 10, 100 and 1,000
 
 bench-growth: $(VENV)/.ready ## the cost of a million decisions (ten minutes, needs wrk)
 	$(BIN)/python -m benchmarks.growth
+
+bench-history: $(VENV)/.ready ## export of a million decisions: seconds and memory (three minutes)
+	$(BIN)/python -m benchmarks.history
 
 bench-overload: $(VENV)/.ready ## three times what a city can commit, and thousands of slow callers (four minutes)
 	$(BIN)/python -m benchmarks.overload

@@ -1,7 +1,6 @@
 """Cities that gossip over real HTTP, driven tick by tick."""
 
 import shutil
-import sqlite3
 from copy import deepcopy
 from pathlib import Path
 from random import Random
@@ -19,6 +18,7 @@ from pricemesh.gossip.message import Message
 from pricemesh.lab.mesh import Mesh
 from pricemesh.lab.worlds import Linear
 from pricemesh.serving.app import create_app
+from pricemesh.store.backup import back_up
 from tests.gossip.over_http import (
     NAMES,
     SECRETS,
@@ -188,8 +188,7 @@ def test_a_city_restored_from_a_backup_comes_back_under_a_new_epoch(
     faro, lisbon, porto = cities
     teach(faro, 20)
     tick(cities)
-    with sqlite3.connect(tmp_path / "faro.db") as source, sqlite3.connect(tmp_path / "backup.db") as copy:
-        source.backup(copy)
+    back_up(f"sqlite:///{tmp_path}/faro.db", "faro", tmp_path / "backup.db")
     teach(faro, 30, seed=1)
     tick(cities)
     assert lisbon.app.gossip.node.letters["faro"].edition == (1, 50)

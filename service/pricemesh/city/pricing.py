@@ -39,7 +39,6 @@ from pricemesh.store.commands import (
 )
 from pricemesh.store.database import Database, TimeLimits
 from pricemesh.store.present_state import MeshRecord, PresentState
-from pricemesh.store.reads import DecisionPage
 from pricemesh.store.shared_database import SharedDatabase
 from pricemesh.store.startup import refuse_damaged_values
 
@@ -294,10 +293,10 @@ class Pricing:
         rows: list[StoredDecision] = await self._read(self.database.reader.latest_decisions, limit=limit)
         return rows
 
-    async def decisions_page(self, **filters: Any) -> DecisionPage:
+    async def read_many(self, read: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """What `read` returns, which reads many rows: in another lane than the reads of one."""
         self._check_answers()
-        page: DecisionPage = await self._long_reads.run(self.database.reader.page, **filters)
-        return page
+        return await self._long_reads.run(read, *arguments, **named)
 
     async def _read(self, read: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         self._check_answers()

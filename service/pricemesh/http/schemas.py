@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pricemesh.city.addresses import CITY_NAME
+from pricemesh.core.decision import IDENTIFIER
 
 FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-IDENTIFIER = r"[A-Za-z0-9._:@-]{1,128}"
 Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER}$")]
-SUBJECT = r"[^\x00-\x1f\x7f]{1,200}"
 Subject = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 

@@ -34,12 +34,23 @@ FROM decisions LEFT JOIN feedback ON feedback.decision = decisions.number
 WHERE decisions.id """
 
 
+# Of a row of `RowPage`.
+STORED_COLUMNS = ("number", *COLUMNS, *Feedback._fields)
+MAX_INDEXED_ROWS = 200_000  # of a time, whose numbers are looked up in the index
+
 Ranges = Sequence[tuple[int, int]]  # of numbers, first and last
 
 
 class DecisionPage(NamedTuple):
     rows: list[StoredDecision]
     next_before: int | None  # where the next page begins; None on the last
+
+
+class RowPage(NamedTuple):
+    """Rows in the order of their numbers, each as STORED_COLUMNS; the feedback's are None without any."""
+
+    rows: Sequence[Any]
+    reached: int  # all that match up to this number have been read
 
 
 class Recall(NamedTuple):
@@ -85,6 +96,37 @@ class Reader:
                 return DecisionPage(rows, rows[-1].number)
             is_last = lowest == 1 or not connection.scalar(older_query(lowest, since, until))
             return DecisionPage(rows, None if is_last else lowest)
+
+    def number_range(self, *, since: float | None, until: float | None) -> tuple[int, int]:
+        """The first and the last number between which all decisions of that time are; (0, 0) without any.
+        Where there are many of them, the range of all."""
+        number = decisions.c.number
+        with self._connection() as connection:
+            if since is not None or until is not None:
+                few = _of_time(select(number), decisions.c.made_at, since, until).limit(MAX_INDEXED_ROWS + 1)
+                rows = few.subquery().c.number
+                query = select(sa.func.min(rows), sa.func.max(rows), sa.func.count())
+                first, last, count = connection.execute(query).one()
+                if count <= MAX_INDEXED_ROWS:
+                    return first or 0, last or 0
+            first, last = (connection.scalar(select(end(number))) or 0 for end in (sa.func.min, sa.func.max))
+            return first, last
+
+    def rows_after(
+        self,
+        number: int,
+        *,
+        through: int,
+        limit: int,
+        arm: int | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> RowPage:
+        """Decisions that match, after a number, through another. Looks at no more than `MAX_SCANNED_ROWS`."""
+        highest = min(through, number + MAX_SCANNED_ROWS)
+        with self._connection() as connection:
+            rows = connection.execute(rows_query(limit, number, highest, arm, since, until)).all()
+        return RowPage(rows, rows[-1][0] if len(rows) == limit else highest)
 
     def latest_price(self, subject: str) -> float | None:
         with self._connection() as connection:
@@ -169,26 +211,43 @@ def page_query(
 ) -> sa.Select[Any]:
     """Goes down the primary key from `before` to `lowest`. The sum keeps the databases from reading and
     sorting all rows of that time instead."""
-    number, made_at = decisions.c.number, decisions.c.made_at + 0.0
+    number = decisions.c.number
     query = _with_feedback().where(number < before, number >= lowest)
+    return _matching(query, arm, since, until).order_by(number.desc()).limit(limit)
+
+
+def rows_query(
+    limit: int, after: int, highest: int, arm: int | None, since: float | None, until: float | None
+) -> sa.Select[Any]:
+    """As `page_query`, but up the primary key."""
+    number = decisions.c.number
+    query = _with_feedback().where(number > after, number <= highest)
+    return _matching(query, arm, since, until).order_by(number).limit(limit)
+
+
+def _matching(
+    query: sa.Select[Any], arm: int | None, since: float | None, until: float | None
+) -> sa.Select[Any]:
     if arm is not None:
         query = query.where(decisions.c.arm == arm)
+    return _of_time(query, decisions.c.made_at + 0.0, since, until)
+
+
+def _of_time(
+    query: sa.Select[Any], made_at: sa.ColumnElement[float], since: float | None, until: float | None
+) -> sa.Select[Any]:
     if since is not None:
         query = query.where(made_at >= since)
     if until is not None:
         query = query.where(made_at < until)
-    return query.order_by(number.desc()).limit(limit)
+    return query
 
 
 def older_query(lowest: int, since: float | None, until: float | None) -> sa.Select[Any]:
     """Whether a decision of that time is older than the rows of a page. Goes up the index of times: the first
     entry says so, unless a clock was set back."""
     query = select(decisions.c.number).where(decisions.c.number + 0 < lowest)
-    if since is not None:
-        query = query.where(decisions.c.made_at >= since)
-    if until is not None:
-        query = query.where(decisions.c.made_at < until)
-    return query.order_by(decisions.c.made_at).limit(1)
+    return _of_time(query, decisions.c.made_at, since, until).order_by(decisions.c.made_at).limit(1)
 
 
 def _with_feedback() -> sa.Select[Any]:
