@@ -79,8 +79,8 @@ class Publisher:
             is_same = comparable and last.edition == fresh.edition and _same_numbers(last, fresh)
             if is_same or (comparable and last.edition < fresh.edition):
                 self._node.take([last])
-            else:
-                self.epoch = max(self.epoch, last.summary.epoch) + 1
+            elif last.summary.epoch >= self.epoch:
+                self.epoch = last.summary.epoch + 1
                 log.warning(
                     "this city's letter does not continue the one it published last: new epoch %d", self.epoch
                 )
