@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from pricemesh.core.summary import merge
 from pricemesh.gossip.letter import Letter
-from pricemesh.gossip.node import Node
+from pricemesh.gossip.node import CheckedLetters, Node
 from pricemesh.gossip.peers import AddressBook
 from tests.gossip.letters import PRINT, check, exchange, letter, node
 
 NAMES = ("faro", "lisbon", "porto")
+NOTHING_NEW = CheckedLetters([], [], None)
 EDITIONS = {(name, *ages): letter(name, *ages) for name in NAMES for ages in product(range(4), (1, 2))}
 real_letters = st.lists(st.sampled_from(sorted(EDITIONS)).map(EDITIONS.__getitem__), max_size=8)
 
@@ -94,9 +95,9 @@ def test_what_no_honest_city_could_have_sent_is_refused_with_its_reason(wire: by
 def test_old_letters_and_those_of_a_dropped_city_are_passed_over() -> None:
     lisbon = node("lisbon")
     lisbon.take([letter("porto", 5)])
-    assert lisbon.check_letters([letter("porto", 4).wire, letter("porto", 5).wire]) == ([], [], None)
+    assert lisbon.check_letters([letter("porto", 4).wire, letter("porto", 5).wire]) == NOTHING_NEW
     lisbon.drop("porto")
-    assert lisbon.check_letters([letter("porto", 9).wire]) == ([], [], None)
+    assert lisbon.check_letters([letter("porto", 9).wire]) == NOTHING_NEW
     assert lisbon.digest["porto"] == (0, 0)
     porto = node("porto", 9)
     assert [each.origin for each in porto.letters_missing_in(lisbon.digest)] == []

@@ -146,6 +146,14 @@ class Learner:
         be views of the learner's arrays; `numbers` returns a copy."""
         return {}
 
+    def volumes(self, parts: Parts) -> Array | None:
+        """How much each arm's part of a summary says, (..., K): the log-determinant of its information with
+        that of the prior. None if the policy publishes every change."""
+        if "information" in parts:
+            information = parts["information"]
+            return log_determinants(np.eye(information.shape[-1]) + information)
+        return None
+
     def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
         """Use the newest summaries of the whole group, stacked before the arms: (..., J, K, ...).
 
@@ -217,13 +225,16 @@ class Learner:
         return self.layout.pack(self.summarise())
 
     def absorb_summaries(self, city: str, summaries: Mapping[str, Summary], *, again: bool = False) -> None:
-        """Absorb the newest summary of every peer of this one city; its own comes from the learner.
-        The result does not depend on the order of `summaries`."""
+        """Absorb the newest summary of every peer of this one city. The result does not depend on the order
+        of `summaries`."""
         self.adopt(self.fold(*self.stack_summaries(city, summaries), again=again))
 
     def stack_summaries(self, city: str, summaries: Mapping[str, Summary]) -> tuple[Parts, tuple[str, ...]]:
-        """The own summary and the peers', stacked, and their origins; all arrays are copies."""
+        """The own summary and the peers', stacked, and their origins; all arrays are copies. The own one is
+        what the city has published, so that all cities judge each other by the same letters; where it has
+        published nothing, what it knows."""
         peers = [summaries[origin] for origin in sorted(summaries) if origin != city]
+        own = summaries[city].numbers if city in summaries else self.numbers()
         for peer in peers:
             if peer.numbers.size != self.layout.size:
                 raise BadSummary(
@@ -231,7 +242,7 @@ class Learner:
                 )
             if not np.isfinite(peer.numbers).all():
                 raise BadSummary(f"{peer.origin} sent numbers that are not finite")
-        stack = np.stack([self.numbers(), *(peer.numbers for peer in peers)])
+        stack = np.stack([own, *(peer.numbers for peer in peers)])
         return self.layout.unpack(stack), (city, *(peer.origin for peer in peers))
 
     def _layout(self) -> Layout:
@@ -276,6 +287,12 @@ def max_abs(vectors: Array) -> Array:
     """The largest absolute value of each vector, (...,) of (..., c)."""
     sizes: Array = np.abs(vectors).max(axis=-1)
     return sizes
+
+
+def log_determinants(matrices: Array) -> Array:
+    """Of positive definite matrices, (...,) of (..., n, n)."""
+    values: Array = np.linalg.slogdet(matrices).logabsdet
+    return values
 
 
 def eigenvalues(matrices: Array) -> Array:
