@@ -197,19 +197,17 @@ def test_what_a_letter_left_out_gets_a_version_of_its_own(tmp_path: Path) -> Non
 def test_a_city_that_stops_drains_or_leaves_says_all_it_knows(tmp_path: Path) -> None:
     async def story() -> None:
         gossip = {"lockstep": False, "interval_seconds": 1000.0, "news": 1e9, "news_seconds": 1e9}
-        async with memory_mesh(tmp_path, gossip=gossip) as (faro, lisbon):
-            await faro.teach(YOUNG_LESSONS - 1)
-            await faro.gossip.exchange()
-            for seed, say_all in ((1, faro.gossip.exchange), (2, faro.gossip.operators.leave)):
-                await faro.teach(3, seed=seed)
-                assert faro.gossip.publisher.unpublished_lessons == 3
-                faro.pricing.draining = seed == 1
-                await say_all()
-                assert lisbon.editions["faro"] == (1, 39 + 3 * seed)
-            await lisbon.teach(YOUNG_LESSONS - 1)
-            await lisbon.gossip.exchange()
-            await lisbon.teach(3, seed=1)
-            await lisbon.stop()
-            assert faro.editions["lisbon"] == (1, 42)
+        async with memory_mesh(tmp_path, ("faro", "lisbon", "porto"), gossip=gossip) as cities:
+            for city in cities:
+                await city.teach(YOUNG_LESSONS - 1)
+                await city.gossip.exchange()
+                await city.teach(3, seed=1)
+                assert city.gossip.publisher.unpublished_lessons == 3
+            draining, stopping, leaving = cities
+            draining.pricing.draining = True
+            await draining.gossip.exchange()
+            await stopping.stop()
+            await leaving.gossip.operators.leave()
+            assert draining.editions == dict.fromkeys(("faro", "lisbon", "porto"), (1, 42))
 
     asyncio.run(story())
