@@ -39,9 +39,9 @@ class Drafts:
             return None
         if self._waiting_since is None:
             self._waiting_since = now
-        blocks = changed
-        if not everything and now - self._waiting_since < self._max_wait_seconds:
-            blocks = news(learner, before, numbers, self._factor)
+        blocks = news(learner, before, numbers, self._factor)
+        if everything or now - self._waiting_since >= self._max_wait_seconds:
+            blocks = blocks | changed
         if not blocks.any():
             return None
         if not (changed & ~blocks).any():

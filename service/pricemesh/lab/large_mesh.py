@@ -83,6 +83,25 @@ class Traffic:
         return self.letters + self.entries + self.overhead
 
 
+class Stopwatch:
+    """Processor time of one city. Reading the clock takes time itself, which is not counted."""
+
+    def __init__(self, *, is_running: bool) -> None:
+        self.is_running = is_running
+        self.seconds = 0.0
+        started = process_time()
+        self._reading_seconds = process_time() - started if is_running else 0.0
+        self._started = 0.0
+
+    def __enter__(self) -> None:
+        if self.is_running:
+            self._started = process_time()
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_running:
+            self.seconds += process_time() - self._started - self._reading_seconds
+
+
 class Registry:
     """All letters that cities of the mesh have sealed, so that cities share the objects."""
 
@@ -125,9 +144,12 @@ class SimulatedNode:
     book: AddressBook
     memory: DigestMemory
     drafts: Drafts
-    is_sampled: bool
+    stopwatch: Stopwatch
     traffic: Traffic = field(default_factory=Traffic)
-    cpu_seconds: float = 0.0
+
+    @property
+    def is_sampled(self) -> bool:
+        return self.stopwatch.is_running
 
     def memory_bytes(self) -> int:
         """Of the letters and digests that it holds, as if no other city shared them."""
@@ -189,7 +211,7 @@ class LargeMesh:
             AddressBook(f"http://{name}", conditions.fan_out, is_known=node.is_known, city=name),
             DigestMemory(MEMORIES_PER_PARTNER * conditions.fan_out, node.is_known),
             Drafts(conditions.news, conditions.news_seconds),
-            is_sampled,
+            Stopwatch(is_running=is_sampled),
         )
 
     # Time
@@ -228,9 +250,8 @@ class LargeMesh:
         rows, chosen = self._learner.numbers(), are_publishing or [True] * len(self.cities)
         for city, row, is_publishing in zip(self.cities.values(), rows, chosen, strict=True):
             if is_publishing:
-                started = process_time()
-                self._publish_city(city, row)
-                city.cpu_seconds += process_time() - started
+                with city.stopwatch:
+                    self._publish_city(city, row)
 
     def _publish_city(self, city: SimulatedNode, row: Array) -> None:
         origin, last = city.node.origin, city.node.letters.get(city.node.origin)
@@ -252,31 +273,27 @@ class LargeMesh:
     def _call(self, caller: SimulatedNode, server: SimulatedNode, address: str) -> None:
         peer = caller.book.peers[address]
         peer.origin = server.node.origin
-        started = process_time()
-        call = Call(caller.node, caller.memory, peer, self.ticks)
-        unbuilt: frozenset[str] = frozenset()
+        with caller.stopwatch:
+            call = Call(caller.node, caller.memory, peer, self.ticks)
+            request = self._carry(call.request(), caller, server)
         for _ in range(MAX_ROUND_TRIPS):
-            request = self._carry(call.request(unbuilt), caller, server)
-            caller.cpu_seconds += process_time() - started
-            answer = self._answer(caller, server, request)
-            started = process_time()
-            if not call.read(answer) or answer is None:
-                break
-            unbuilt = _take(caller, answer)
-            if not call.goes_on(answer):
-                break
-        caller.cpu_seconds += process_time() - started
+            with server.stopwatch:
+                answer = self._answer(caller, server, request)
+            for side in (caller, server):
+                side.traffic.overhead += ROUND_TRIP_BYTES
+            with caller.stopwatch:
+                if not call.read(answer) or answer is None:
+                    return
+                unbuilt = _take(caller, answer)
+                if not call.goes_on(answer):
+                    return
+                request = self._carry(call.request(unbuilt), caller, server)
 
     def _answer(self, caller: SimulatedNode, server: SimulatedNode, request: Message) -> Message | None:
-        started = process_time()
         unbuilt = _take(server, request)
         peer = server.book.sender(caller.node.origin, caller.book.own_address)
         reply = reply_to(server.node, server.memory, peer, request, self.ticks, unbuilt)
-        answer = None if reply is None else self._carry(reply, server, caller)
-        for side in (caller, server):
-            side.traffic.overhead += ROUND_TRIP_BYTES
-        server.cpu_seconds += process_time() - started
-        return answer
+        return None if reply is None else self._carry(reply, server, caller)
 
     @staticmethod
     def _carry(message: Message, sender: SimulatedNode, receiver: SimulatedNode) -> Message:

@@ -52,7 +52,7 @@ def measure(
     everyone = list(mesh.cities.values())
     converge_bytes = fmean(city.traffic.bytes for city in everyone)
     for city in everyone:
-        city.traffic, city.cpu_seconds = Traffic(), 0.0
+        city.traffic, city.stopwatch.seconds = Traffic(), 0.0
     mesh.live(conditions.ticks, advance)
     return _cost(everyone, conditions, ticks, converge_bytes, perf_counter() - started)
 
@@ -73,7 +73,7 @@ def _cost(
         http_bytes_per_second=fmean(each.overhead for each in traffic) / time,
         busiest_bytes_per_second=max(each.bytes for each in traffic) / time,
         letters_per_second=fmean(each.letters_taken for each in traffic) / time,
-        cpu_seconds_per_minute=60.0 * fmean(city.cpu_seconds for city in sampled) / time,
+        cpu_seconds_per_minute=60.0 * fmean(city.stopwatch.seconds for city in sampled) / time,
         memory_megabytes=fmean(city.memory_bytes() for city in sampled) / 1e6,
         seconds=seconds,
     )
