@@ -15,6 +15,7 @@ from pricemesh.runtime import Rng
 MISSES_UNTIL_SILENT = 3
 MAX_BACKOFF_TICKS = 32
 TICKS_UNTIL_SENT_AGAIN = 8
+MIN_PARTNERS = 4  # with fewer calls a tick, always the same peers might not connect the whole mesh
 TICKS_UNTIL_STRANGER = 16  # from one call of a peer that is not called at every tick to the next
 MISSES_UNTIL_FORGOTTEN = 6  # of an address that came from another city and never answered
 
@@ -152,6 +153,8 @@ class AddressBook:
 
     def _partners(self, due: list[Peer], rng: Rng) -> list[Peer]:
         """By a hash of both names: every city has others, and who comes or goes changes few pairs."""
+        if self.fan_out < MIN_PARTNERS:
+            return rng.sample(due, self.fan_out)
         ranked = nsmallest(self.fan_out, due, key=lambda peer: self._rank(peer.address))
         if self.ticks % TICKS_UNTIL_STRANGER == 0:
             ranked[-1] = rng.choice([peer for peer in due if peer not in ranked])
