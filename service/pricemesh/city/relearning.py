@@ -100,7 +100,8 @@ class Relearner:
             load_base(fresh, replay.past)
             follow_rows(fresh, replay)
         if fresh.learner.fields:
-            fresh.learner.absorb_summaries(self._settings.city, summaries)
+            peers = {origin: each for origin, each in summaries.items() if origin != self._settings.city}
+            fresh.learner.absorb_summaries(self._settings.city, peers)
         return fresh, replay.epoch
 
     def _catch_up(self, fresh: LiveLearner) -> LiveLearner:

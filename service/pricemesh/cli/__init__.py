@@ -14,7 +14,20 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from pricemesh.cli import bench, city, demo, drive, history, keys, paper, replay, reshape, simulate, torture
+from pricemesh.cli import (
+    bench,
+    city,
+    demo,
+    drive,
+    history,
+    keys,
+    mesh,
+    paper,
+    replay,
+    reshape,
+    simulate,
+    torture,
+)
 from pricemesh.cli.terminal import notes, open_standard_streams
 from pricemesh.errors import PricemeshError
 from pricemesh.version import __version__
@@ -32,6 +45,7 @@ app.command(epilog=replay.EXAMPLES)(replay.replay)
 app.command(epilog=drive.EXAMPLES)(drive.drive)
 app.command(epilog=paper.EXAMPLES)(paper.paper)
 app.command(epilog=bench.EXAMPLES)(bench.bench)
+app.command(epilog=mesh.EXAMPLES)(mesh.mesh)
 app.command(epilog=torture.EXAMPLES)(torture.torture)
 app.command(epilog=city.CONFIG_EXAMPLES)(city.config)
 app.command(epilog=city.MIGRATE_EXAMPLES)(city.migrate)
