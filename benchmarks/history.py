@@ -39,6 +39,7 @@ FEATURES = 8
 ARMS = 10
 PEERS = 3
 REPETITIONS, SECONDS, THINK_MILLISECONDS = 5, 4, 40
+MEMORY = Path("/dev/shm")  # for the city that serves: on a busy disk, the disk would be measured
 MAX_SECONDS, MAX_BYTES = 60.0, 300e6
 
 
@@ -188,10 +189,12 @@ def main() -> None:
             f"{run.file_bytes / 1e6:,.0f} MB",
         )
     Console(width=110).print(table)
-    small = configuration(f"sqlite:///{folder}/small.db")
+    memory = Path(tempfile.mkdtemp(prefix="pricemesh-bench-", dir=MEMORY if MEMORY.is_dir() else None))
+    small = configuration(f"sqlite:///{memory}/small.db")
     fill(settings_from(small), SERVED_ROWS)
     Console(width=110).print(beside_prices(folder, as_variables(small)))
     shutil.rmtree(folder)
+    shutil.rmtree(memory)
     if any(run.seconds > MAX_SECONDS or run.memory_bytes > MAX_BYTES for run in runs):
         raise SystemExit(f"more than {MAX_SECONDS:g} s or {MAX_BYTES / 1e6:g} MB")
 

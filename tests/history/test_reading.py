@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pricemesh.city.settings import Settings
+from pricemesh.core.decision import NO_ARM
 from pricemesh.errors import InvalidParameter
 from pricemesh.history.bad_rows import BadRows
 from pricemesh.history.export import Export, Selection
@@ -34,6 +35,7 @@ def settings(tmp_path: Path) -> Settings:
         f"sqlite:///{tmp_path}/city.db",
         features={"shared": [{"name": "rain", "min": 0, "max": 1}, "demand"], "local": ["strike"]},
         reward={"kind": "purchase", "max_units": 3},
+        policy={"name": "netpool"},  # which learns from the prices of its arms alone
     )
 
 
@@ -58,7 +60,7 @@ def test_a_row_is_read_with_its_types(settings: Settings, tmp_path: Path) -> Non
     assert batch.lines == [2, 3]
     assert (batch.decision_ids, batch.times) == (["d1", None], [NOON, None])
     assert batch.contexts.tolist() == [[0.5, 1.0, 0.0], [0.0, -3.0, 1.0]]
-    assert batch.arms.tolist() == [0, 1]
+    assert (batch.prices.tolist(), batch.arms.tolist()) == ([8.0, 9.0], [0, 1])
     assert (batch.amounts, batch.propensities) == ([1.0, None], [0.25, None])
 
 
@@ -98,6 +100,17 @@ def test_a_fault_says_where_it_is_and_why(
     (fault,) = batch.faults
     assert (fault.line, fault.column) == (3, column)
     assert reason in fault.reason
+
+
+def test_demand_learns_from_other_prices_within_its_range(settings: Settings, tmp_path: Path) -> None:
+    city = settings_for(settings.database.url, features={"shared": ["rain"]}, reward={"kind": "purchase"})
+    reader = reader_of(city, tmp_path, "rain,price,sold", "0,8.5,1", "0,9,1", "0,12.5,1", "0,8.5,0")
+    (batch,) = reader.batches()
+    assert (batch.prices.tolist(), batch.arms.tolist()) == ([8.5, 9.0, 8.5], [NO_ARM, 1, NO_ARM])
+    assert [(fault.line, fault.column) for fault in batch.faults] == [(4, "price")]
+    text = "\n".join(reader.summary.lines())
+    assert "other prices, which count for the curve of demand: 8.5 (2)" in text
+    assert "prices that are no arm: 12.5 (1)" in text
 
 
 def test_all_faults_of_a_row_are_told_at_once(settings: Settings, tmp_path: Path) -> None:

@@ -120,9 +120,14 @@ def use_past(live: LiveLearner, past: Past) -> None:
     """The terms in which rows are read, before any is."""
     live.rewrites = past.rewrites
     live.terms, live.terms_by_id = id_of_terms(past.terms), past.terms_by_id
+    live.readings = readings_of(past)
+
+
+def readings_of(past: Past) -> dict[int | None, Reading]:
+    """Of rows made under other terms than those in force, by these."""
     all_terms = [past.terms_by_id[id_] for id_ in sorted(past.terms_by_id)]
     places = islice(sorted(past.terms_by_id), len(all_terms) - 1)
-    live.readings = {id_of_terms(id_): Reading(all_terms[i:]) for i, id_ in enumerate(places)}
+    return {id_of_terms(id_): Reading(all_terms[i:]) for i, id_ in enumerate(places)}
 
 
 def id_of_terms(id_: int) -> int | None:

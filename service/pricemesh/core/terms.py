@@ -73,10 +73,20 @@ class Reading:
         """Of a decision that was made for `arm`; `price` where that was no arm."""
         return price if arm == NO_ARM else self._made.prices[arm]
 
+    @property
+    def made(self) -> Terms:
+        return self._made
+
     def context(self, vectors: bytes) -> Array:
         """(d,) in the present features."""
-        values = self._fills.copy()
-        values[self._targets] = np.frombuffer(vectors, count=len(self._made.features))[self._sources]
+        made = np.frombuffer(vectors, count=len(self._made.features))
+        values: Array = self.contexts(made[None])[0]
+        return values
+
+    def contexts(self, made: Array) -> Array:
+        """(m, d) in the present features, of contexts as they were made."""
+        values = np.tile(self._fills, (len(made), 1))
+        values[:, self._targets] = made[:, self._sources]
         return values
 
     def margin(self, margin: Margin) -> Margin:

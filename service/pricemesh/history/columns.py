@@ -26,6 +26,8 @@ LIMITED_BY = "limited_by"
 CONTRIBUTED_BY = "contributed_by"
 FEEDBACK_TIME = "feedback_time"
 BY_DEFAULT = "by_default"
+RETRACTED = "retracted"
+IMPORT = "import"
 CHANCE = "chance"
 NUMBER = "number"
 
@@ -37,6 +39,7 @@ DEFAULT_AFTER_FEATURES = (
     REWARD,
     FEEDBACK_TIME,
     BY_DEFAULT,
+    RETRACTED,
     ESTIMATE,
     RADIUS,
     POLICY,
@@ -45,7 +48,7 @@ DEFAULT_AFTER_FEATURES = (
     LIMITED_BY,
     CONTRIBUTED_BY,
 )
-ON_REQUEST = (CHANCE, NUMBER)
+ON_REQUEST = (CHANCE, NUMBER, IMPORT)
 # Groups: names that stand for several columns where columns are chosen.
 DEFAULT, ALL, FEATURES, ESTIMATES, RADII = "default", "all", "features", "estimates", "radii"
 GROUPS = (DEFAULT, ALL, FEATURES, ESTIMATES, RADII)

@@ -13,6 +13,7 @@ from pricemesh.errors import InvalidParameter
 from pricemesh.history.rows import RowReader
 from pricemesh.history.writing import Format, encoder
 from pricemesh.store.reads import Reader
+from pricemesh.store.startup import read_past
 
 DEFAULT_PAGE_ROWS = 2_000
 
@@ -21,7 +22,7 @@ DEFAULT_PAGE_ROWS = 2_000
 class Selection:
     format: Format
     columns: Sequence[str] = ()  # names of columns or groups; without any, the default columns
-    arm: int | None = None
+    arm: int | None = None  # decisions at the price that this arm has now
     since: float | None = None  # Unix seconds
     until: float | None = None  # before this
 
@@ -51,6 +52,7 @@ class Export:
         self._encoder = encoder(selection.format, columns)
         self._reader = reader
         self._selection = selection
+        self._price = None if selection.arm is None else settings.arms.prices[selection.arm]
         self._page_rows = page_rows
         self._first = self._last = self._reached = self._count = 0
         self._is_over = False
@@ -61,6 +63,7 @@ class Export:
         return Progress(self._count, self._reached - before, self._last - before)
 
     def begin(self) -> None:
+        self._rows.use(self._reader.read(read_past))
         self._first, self._last = self._reader.number_range(
             since=self._selection.since, until=self._selection.until
         )
@@ -78,7 +81,7 @@ class Export:
             self._reached,
             through=self._last,
             limit=self._page_rows,
-            arm=chosen.arm,
+            price=self._price,
             since=chosen.since,
             until=chosen.until,
         )

@@ -7,13 +7,14 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, tzinfo
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pricemesh.city.settings import Settings
 from pricemesh.core.arrays import Array, Ints
-from pricemesh.core.decision import IDENTIFIER, IDENTIFIER_RULE, SUBJECT
+from pricemesh.core.decision import IDENTIFIER, IDENTIFIER_RULE, NO_ARM, SUBJECT
 from pricemesh.errors import InvalidParameter
 from pricemesh.history import columns as names
 from pricemesh.history.numbers import number, numbers
@@ -24,6 +25,7 @@ from pricemesh.history.times import file_time, number_time, zoned_seconds
 
 PRICE_TOLERANCE = 1e-9  # relative: files round
 MAX_FAULTS_OF_A_ROW = 5
+SHOWN_PRICES = 20
 _identifier = re.compile(IDENTIFIER).fullmatch
 _subject = re.compile(SUBJECT).fullmatch
 OPTIONAL = (names.TIME, names.DECISION_ID, names.PROPENSITY, names.SUBJECT)
@@ -37,7 +39,8 @@ class Batch(NamedTuple):
     times: list[float | None]  # Unix seconds
     subjects: list[str | None]
     contexts: Array  # (m, d)
-    arms: Ints  # (m,)
+    prices: Array  # (m,), those of the ladder where a file rounds them
+    arms: Ints  # (m,); NO_ARM at another price, from which the policy learns nevertheless
     amounts: list[float | None]  # units sold or the reward; None: no feedback
     propensities: list[float | None]
     faults: list[RowFault]
@@ -56,6 +59,7 @@ class HistoryReader:
         space = settings.features.space
         self._features = dict(zip(names.feature_columns(space), (*space.shared, *space.local), strict=True))
         self._prices = np.array(settings.arms.prices)
+        self._reads_price = settings.learner().reads_price
         self._outcome = names.SOLD if settings.reward.is_purchase else names.REWARD
         self._check_columns()
         used = {*self._features, names.PRICE, self._outcome, *OPTIONAL}
@@ -94,7 +98,7 @@ class HistoryReader:
         contexts = np.empty((len(chunk.rows), len(self._features)))
         for place, name in enumerate(self._features):
             contexts[:, place] = self._feature(name, cells[name], work)
-        arms = self._arms(cells[names.PRICE], work)
+        prices, arms = self._arms(cells[names.PRICE], work)
         amounts = self._amounts(cells[self._outcome], work)
         empty: list[Cell] = [None] * len(chunk.rows)
         times = _each(names.TIME, cells.get(names.TIME, empty), self._time, work)
@@ -109,6 +113,7 @@ class HistoryReader:
             [times[row] for row in good],
             [subjects[row] for row in good],
             contexts[good],
+            prices[good],
             arms[good],
             [amounts[row] for row in good],
             [propensities[row] for row in good],
@@ -125,18 +130,29 @@ class HistoryReader:
         self.summary.add_feature(name, values, int(outside.sum()))
         return values
 
-    def _arms(self, cells: Sequence[Cell], work: "_Work") -> Ints:
+    def _arms(self, cells: Sequence[Cell], work: "_Work") -> tuple[Array, Ints]:
+        """Prices and arms; NO_ARM at another price, from which the policy learns nevertheless."""
         column = numbers(cells)
         work.add_all(names.PRICE, column.reasons)
         prices = np.nan_to_num(column.values)
         arms: Ints = np.abs(prices[:, None] - self._prices).argmin(axis=1)
         distances = np.abs(prices - self._prices[arms])
-        unknown = np.isfinite(column.values) & (distances > PRICE_TOLERANCE * np.maximum(1.0, np.abs(prices)))
-        ladder = ", ".join(f"{price:g}" for price in self._prices[:20])
-        for row in np.flatnonzero(unknown).tolist():
-            work.add(row, names.PRICE, f"{prices[row]:g} is no arm's price; there are {ladder}")
-        self.summary.add_prices(column.values, arms, unknown)
-        return arms
+        is_known = np.isfinite(column.values)
+        is_arm = is_known & (distances <= PRICE_TOLERANCE * np.maximum(1.0, np.abs(prices)))
+        for row in np.flatnonzero(is_known & ~is_arm).tolist():
+            price = float(prices[row])
+            arms[row] = NO_ARM
+            is_learned = self._reads_price(price)
+            if not is_learned:
+                work.add(row, names.PRICE, f"{price:g} is no arm's price; {self._ladder_text}")
+            self.summary.add_other_price(price, is_learned=is_learned)
+        self.summary.add_arms(arms[is_arm])
+        return np.where(is_arm, self._prices[arms], prices), arms
+
+    @cached_property
+    def _ladder_text(self) -> str:
+        ladder = ", ".join(f"{price:g}" for price in self._prices[:SHOWN_PRICES])
+        return f"there are {ladder}" + (", ..." if len(self._prices) > SHOWN_PRICES else "")
 
     def _amounts(self, cells: Sequence[Cell], work: "_Work") -> list[float | None]:
         """What is outside of what the city would have taken is a fault."""

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from pricemesh.history import columns as names
 from pricemesh.history.tables import RowFault
 from pricemesh.history.times import MAX_TIME, MIN_TIME
 
-MAX_UNKNOWN_PRICES = 1_000  # that are counted
+MAX_OTHER_PRICES = 1_000  # that are counted
 SHOWN_PRICES = 10
 MAX_COLUMNS_SHOWN = 50
 MAX_EXAMPLES = 20  # of faults
@@ -31,7 +30,8 @@ class Summary:
         self.ranges = dict.fromkeys(features, (np.inf, -np.inf))
         self.outside: Counter[str] = Counter()  # rows by feature
         self.price_rows = np.zeros(len(self._prices), dtype=np.int64)
-        self.unknown_prices: Counter[float] = Counter()
+        self.unknown_prices: Counter[float] = Counter()  # faults
+        self.learned_prices: Counter[float] = Counter()  # no arm's, and learned nevertheless
         self.first_time, self.last_time = np.inf, -np.inf
         self.is_in_order = True
         self.faults_by_column: Counter[str] = Counter()
@@ -45,12 +45,14 @@ class Summary:
             self.ranges[name] = min(low, float(known.min())), max(high, float(known.max()))
         self.outside[name] += outside
 
-    def add_prices(self, prices: Array, arms: Ints, unknown: "np.ndarray[Any, np.dtype[np.bool_]]") -> None:
-        known = np.isfinite(prices) & ~unknown
-        self.price_rows += np.bincount(arms[known], minlength=len(self._prices))
-        for price in prices[unknown].tolist():
-            if price in self.unknown_prices or len(self.unknown_prices) < MAX_UNKNOWN_PRICES:
-                self.unknown_prices[price] += 1
+    def add_arms(self, arms: Ints) -> None:
+        self.price_rows += np.bincount(arms, minlength=len(self._prices))
+
+    def add_other_price(self, price: float, *, is_learned: bool) -> None:
+        """One that is no arm's."""
+        prices = self.learned_prices if is_learned else self.unknown_prices
+        if price in prices or len(prices) < MAX_OTHER_PRICES:
+            prices[price] += 1
 
     def add_batch(
         self,
@@ -95,13 +97,8 @@ class Summary:
     def _price_lines(self) -> list[str]:
         counts = zip(self._prices, self.price_rows.tolist(), strict=True)
         lines = ["prices: " + ", ".join(f"{price:g} ({count:,})" for price, count in counts)]
-        if self.unknown_prices:
-            common = self.unknown_prices.most_common(SHOWN_PRICES)
-            shown = ", ".join(f"{price:g} ({count:,})" for price, count in common)
-            many = len(self.unknown_prices)
-            more = f" and {many - len(common):,} more" if many > len(common) else ""
-            lines.append(f"prices that are no arm: {shown}{more}")
-        return lines
+        lines += _prices_line("other prices, which count for the curve of demand", self.learned_prices)
+        return lines + _prices_line("prices that are no arm", self.unknown_prices)
 
     def _feature_lines(self) -> list[str]:
         lines = []
@@ -122,6 +119,15 @@ class Summary:
             where = f", {fault.column}" if fault.column else ""
             lines.append(f"line {fault.line:,}{where}: {fault.reason}")
         return lines
+
+
+def _prices_line(text: str, prices: Counter[float]) -> list[str]:
+    if not prices:
+        return []
+    common = prices.most_common(SHOWN_PRICES)
+    shown = ", ".join(f"{price:g} ({count:,})" for price, count in common)
+    more = f" and {len(prices) - len(common):,} more" if len(prices) > len(common) else ""
+    return [f"{text}: {shown}{more}"]
 
 
 def _shown(seconds: float) -> str:

@@ -67,7 +67,10 @@ def _csv_values(column: Column, block: Block) -> Sequence[Any]:
         return ["" if text == "NaT" else text for text in texts]
     if column.kind is Kind.FLAG:
         return [None if value is None else "true" if value else "false" for value in values]
-    return values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(values, np.ndarray):
+        return values
+    numbers: list[Any] = values.tolist()
+    return [None if value != value else value for value in numbers] if np.isnan(values).any() else numbers
 
 
 def _moments(seconds: Values) -> "np.ndarray[Any, np.dtype[np.datetime64]]":
@@ -123,7 +126,7 @@ class ParquetEncoder:
             return self._arrow.array(_moments(values)).cast(type_)
         if column.kind is Kind.FLAG:
             values = [None if value is None else bool(value) for value in values]
-        return self._arrow.array(values, type=type_)
+        return self._arrow.array(values, type=type_, from_pandas=True)  # NaN is nothing
 
     def _write_group(self) -> None:
         if self._rows:

@@ -1,8 +1,8 @@
 """What is read from the tables. `Reader` has connections of its own; the functions use the caller's."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam, select
@@ -35,9 +35,10 @@ WHERE decisions.id """
 
 
 # Of a row of `RowPage`.
-STORED_COLUMNS = ("number", *COLUMNS, *Feedback._fields)
+STORED_COLUMNS = ("number", *COLUMNS, *Feedback._fields, "is_retracted", "import_id")
 MAX_INDEXED_ROWS = 200_000  # of a time, whose numbers are looked up in the index
 
+Result = TypeVar("Result")
 Ranges = Sequence[tuple[int, int]]  # of numbers, first and last
 
 
@@ -97,6 +98,11 @@ class Reader:
             is_last = lowest == 1 or not connection.scalar(older_query(lowest, since, until))
             return DecisionPage(rows, None if is_last else lowest)
 
+    def read(self, read: Callable[[Connection], Result]) -> Result:
+        """What a function reads by a connection."""
+        with self._connection() as connection:
+            return read(connection)
+
     def number_range(self, *, since: float | None, until: float | None) -> tuple[int, int]:
         """The first and the last number between which all decisions of that time are; (0, 0) without any.
         Where there are many of them, the range of all."""
@@ -118,14 +124,14 @@ class Reader:
         *,
         through: int,
         limit: int,
-        arm: int | None = None,
+        price: float | None = None,
         since: float | None = None,
         until: float | None = None,
     ) -> RowPage:
         """Decisions that match, after a number, through another. Looks at no more than `MAX_SCANNED_ROWS`."""
         highest = min(through, number + MAX_SCANNED_ROWS)
         with self._connection() as connection:
-            rows = connection.execute(rows_query(limit, number, highest, arm, since, until)).all()
+            rows = connection.execute(rows_query(limit, number, highest, price, since, until)).all()
         return RowPage(rows, rows[-1][0] if len(rows) == limit else highest)
 
     def latest_price(self, subject: str) -> float | None:
@@ -213,24 +219,22 @@ def page_query(
     sorting all rows of that time instead."""
     number = decisions.c.number
     query = _with_feedback().where(number < before, number >= lowest)
-    return _matching(query, arm, since, until).order_by(number.desc()).limit(limit)
+    if arm is not None:
+        query = query.where(decisions.c.arm == arm)
+    return _of_time(query, decisions.c.made_at + 0.0, since, until).order_by(number.desc()).limit(limit)
 
 
 def rows_query(
-    limit: int, after: int, highest: int, arm: int | None, since: float | None, until: float | None
+    limit: int, after: int, highest: int, price: float | None, since: float | None, until: float | None
 ) -> sa.Select[Any]:
-    """As `page_query`, but up the primary key."""
-    number = decisions.c.number
-    query = _with_feedback().where(number > after, number <= highest)
-    return _matching(query, arm, since, until).order_by(number).limit(limit)
-
-
-def _matching(
-    query: sa.Select[Any], arm: int | None, since: float | None, until: float | None
-) -> sa.Select[Any]:
-    if arm is not None:
-        query = query.where(decisions.c.arm == arm)
-    return _of_time(query, decisions.c.made_at + 0.0, since, until)
+    """As `page_query`, but up the primary key, and by price: numbers of arms change with the ladder."""
+    number, numbers = decisions.c.number, retracted.c.feedback
+    is_retracted = select(numbers).where(numbers == feedback.c.number).exists()
+    query = _with_feedback().add_columns(is_retracted, decisions.c.import_id)
+    query = query.where(number > after, number <= highest)
+    if price is not None:
+        query = query.where(decisions.c.price == price)
+    return _of_time(query, decisions.c.made_at + 0.0, since, until).order_by(number).limit(limit)
 
 
 def _of_time(
