@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from pricemesh.cli import bench, city, demo, drive, history, keys, paper, replay, simulate, torture
+from pricemesh.cli import bench, city, demo, drive, history, importing, keys, paper, replay, simulate, torture
 from pricemesh.cli.terminal import notes, open_standard_streams
 from pricemesh.errors import PricemeshError
 from pricemesh.version import __version__
@@ -37,6 +37,7 @@ app.command(epilog=city.CONFIG_EXAMPLES)(city.config)
 app.command(epilog=city.MIGRATE_EXAMPLES)(city.migrate)
 app.command(epilog=city.LEAVE_EXAMPLES)(city.leave)
 app.command(epilog=history.INIT_EXAMPLES)(history.init)
+app.command("import", epilog=importing.EXAMPLES)(importing.import_)
 app.command(epilog=history.EXPORT_EXAMPLES)(history.export)
 app.command(epilog=history.BACKUP_EXAMPLES)(history.backup)
 app.add_typer(keys.app, name="keys")
