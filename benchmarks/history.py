@@ -25,7 +25,7 @@ from rich.table import Table
 
 from pricemesh.city.configuration import as_variables, settings_from
 from pricemesh.city.settings import Settings
-from pricemesh.core.decision import Decision, DecisionCodec, Occasion
+from pricemesh.core.decision import Decision, DecisionCodec, Margin, Occasion
 from pricemesh.core.ucb import Score
 from pricemesh.lab.bench.load import Load, Server, apply_load, city_command, serve, write_requests
 from pricemesh.runtime import Runtime
@@ -82,7 +82,7 @@ def fill(settings: Settings, rows: int) -> None:
         ]
         items = [(each.id, float(i % 3 == 0)) for i, each in enumerate(decisions) if i % 10]
         database.commit([SaveDecisions(decisions)])
-        database.commit([SaveFeedback(items, began_at + start + 60, False, 0.0, settings.margin)])
+        database.commit([SaveFeedback(items, began_at + start + 60, False, 0.0, {None: Margin()})])
         print(f"\rfilled {start + size:,}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     database.close()

@@ -15,7 +15,8 @@ from pricemesh.history.importing import Import, ImportResult, digest_of
 from pricemesh.history.reading import HistoryReader
 from pricemesh.history.tables import open_table
 from pricemesh.runtime import Runtime
-from pricemesh.store.importing import ImportDatabase, abandon
+from pricemesh.store.importing import abandon
+from pricemesh.store.maintenance import owning
 from pricemesh.store.tables import decisions, feedback, import_rows, imports
 from tests.running import CONTEXT, RunningCity, settings_for
 
@@ -136,8 +137,7 @@ def test_an_import_that_is_abandoned_leaves_nothing(database_url: str, file: Pat
 
     with pytest.raises(Killed):
         run(settings, file, on_rows=kill)
-    database = ImportDatabase(database_url, "lisbon", Runtime())
-    with database.alone(settings.schema_description) as connection:
+    with owning(database_url, "lisbon") as connection:
         assert abandon(connection) == "history"
         assert abandon(connection) is None
     assert counts(settings) == {"decisions": 0, "feedback": 0, "import_rows": 0, "imports": 0}

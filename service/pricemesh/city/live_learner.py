@@ -21,7 +21,7 @@ from pricemesh.core.decision import NO_ARM, Decision, DecisionCodec
 from pricemesh.core.peer_rows import Group, PeerRows
 from pricemesh.core.policies import dump, load
 from pricemesh.core.summary import Summary
-from pricemesh.core.terms import Reading
+from pricemesh.core.terms import Reading, Terms
 from pricemesh.errors import BadSummary, NotStarted
 from pricemesh.store.commands import Lesson, Position, SaveSnapshot, Unanswered
 from pricemesh.store.commit_result import CommitResult
@@ -66,6 +66,7 @@ class LiveLearner:
         self.is_whole = True  # it has counted no row after them
         self.rows_since_snapshot = 0  # that began or stopped to wait for feedback
         self.terms: int | None = None  # that decisions are made under now; None are the first ones
+        self.terms_by_id: Mapping[int, Terms] = {}  # all that the city has had
         self.readings: Mapping[int | None, Reading] = {}  # of rows made under other terms, by these
         self.rewrites = 0  # of the past that this learner has learned
         self.counts = LessonCounts()

@@ -20,7 +20,7 @@ from pricemesh.city.health import DatabaseHealth
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.loop import CityLoop, FutureTicket, Ticket
 from pricemesh.city.reading import ReadLane
-from pricemesh.city.relearning import Relearner
+from pricemesh.city.relearning import Relearner, margins_of
 from pricemesh.city.replicas import role_of
 from pricemesh.city.settings import Settings
 from pricemesh.city.wait_limit import Gate
@@ -31,6 +31,7 @@ from pricemesh.runtime import Runtime
 from pricemesh.store.commands import (
     CloseWindow,
     Command,
+    Margins,
     Probe,
     SaveFeedback,
     SetControl,
@@ -59,7 +60,7 @@ class Pricing:
         observe_commit: Callable[[int, float], None] = lambda _rows, _seconds: None,
     ) -> None:
         self.settings = settings
-        self._margin = settings.margin
+        self._margins: Margins | None = None  # of a city of purchases, once it is open
         self.runtime = runtime
         self.clock = SteadyClock(
             runtime.clock,
@@ -112,6 +113,7 @@ class Pricing:
         except BaseException:
             self.database.close()
             raise
+        self._margins = margins_of(self.settings, self.live)
         arm = self.controls.pinned_arm
         if arm is not None and not self._guardrails.allows(arm):
             log.warning("the pin is outside floor and ceiling and has no effect", extra={"arm": arm})
@@ -184,7 +186,7 @@ class Pricing:
         clock is not steady, only what is too late by its old and by its new time is refused."""
         time = self.clock.read()
         decided_after = time.earliest - self.settings.feedback.window_seconds
-        command = SaveFeedback(items, time.now, self.controls.frozen, decided_after, self._margin)
+        command = SaveFeedback(items, time.now, self.controls.frozen, decided_after, self._margins)
         self.loop.submit(command, ticket)
 
     async def commit(self, command: Command) -> Any:
@@ -220,7 +222,7 @@ class Pricing:
         if not self._closes_windows or not time.is_steady:
             return 0
         closed_before = time.now - self.settings.feedback.window_seconds
-        command = CloseWindow(closed_before, amount, time.now, self.controls.frozen, self._margin)
+        command = CloseWindow(closed_before, amount, time.now, self.controls.frozen, self._margins)
         settled: int = await self.commit(command)
         return settled
 

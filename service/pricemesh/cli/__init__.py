@@ -14,7 +14,21 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from pricemesh.cli import bench, city, demo, drive, history, importing, keys, paper, replay, simulate, torture
+from pricemesh.cli import (
+    bench,
+    city,
+    demo,
+    drive,
+    history,
+    importing,
+    keys,
+    mesh,
+    paper,
+    replay,
+    reshape,
+    simulate,
+    torture,
+)
 from pricemesh.cli.terminal import notes, open_standard_streams
 from pricemesh.errors import PricemeshError
 from pricemesh.version import __version__
@@ -32,9 +46,11 @@ app.command(epilog=replay.EXAMPLES)(replay.replay)
 app.command(epilog=drive.EXAMPLES)(drive.drive)
 app.command(epilog=paper.EXAMPLES)(paper.paper)
 app.command(epilog=bench.EXAMPLES)(bench.bench)
+app.command(epilog=mesh.EXAMPLES)(mesh.mesh)
 app.command(epilog=torture.EXAMPLES)(torture.torture)
 app.command(epilog=city.CONFIG_EXAMPLES)(city.config)
 app.command(epilog=city.MIGRATE_EXAMPLES)(city.migrate)
+app.command(epilog=reshape.EXAMPLES)(reshape.reshape)
 app.command(epilog=city.LEAVE_EXAMPLES)(city.leave)
 app.command(epilog=history.INIT_EXAMPLES)(history.init)
 app.command("import", epilog=importing.EXAMPLES)(importing.import_)

@@ -95,12 +95,11 @@ def import_(
 
 
 def _abandon(settings: "Settings") -> None:
-    from pricemesh.runtime import Runtime
-    from pricemesh.store.importing import ImportDatabase, abandon
+    from pricemesh.store.importing import abandon
+    from pricemesh.store.maintenance import owning
 
     storage = settings.database
-    database = ImportDatabase(storage.url, settings.city, Runtime(), storage.lock_wait_seconds)
-    with database.alone(settings.schema_description) as connection:
+    with owning(storage.url, settings.city, lock_wait_seconds=storage.lock_wait_seconds) as connection:
         name = abandon(connection)
     _print("no import was interrupted" if name is None else f"the import {name!r} is forgotten")
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pricemesh.core.arrays import Array
-from pricemesh.core.decision import NO_ARM
+from pricemesh.core.decision import NO_ARM, Margin
 from pricemesh.errors import InvalidParameter
 
 Bounds = tuple[float, float]
@@ -88,6 +88,14 @@ class Reading:
         values = np.tile(self._fills, (len(made), 1))
         values[:, self._targets] = made[:, self._sources]
         return values
+
+    def margin(self, margin: Margin) -> Margin:
+        """What a unit brings by today's configuration, for the vectors of these rows."""
+        if margin.cost_feature is None:
+            return margin
+        if margin.cost_feature in self._targets:
+            return Margin(0.0, self._sources[self._targets.index(margin.cost_feature)])
+        return Margin(float(self._fills[margin.cost_feature]))
 
     def is_within_bounds(self, context: Array) -> bool:
         """Outside them peers would refuse what is learned from it."""

@@ -15,7 +15,8 @@ from pricemesh.history.lines import open_file
 from pricemesh.history.reading import Batch, HistoryReader
 from pricemesh.history.summary import Summary
 from pricemesh.runtime import Runtime
-from pricemesh.store.importing import Begun, ImportDatabase, StagedRow, begin, finish, import_id_of, stage
+from pricemesh.store.importing import Begun, StagedRow, begin, finish, import_id_of, stage
+from pricemesh.store.maintenance import owning
 
 BLOCK_BYTES = 1 << 20
 UNKNOWN_PROPENSITY = 1.0
@@ -63,9 +64,14 @@ class Import:
         """Rows with a fault are left out. After an interruption the same call goes on."""
         settings = self.settings
         storage, now = settings.database, self.runtime.clock()
-        database = ImportDatabase(storage.url, settings.city, self.runtime, storage.lock_wait_seconds)
         offered = unanswered = 0
-        with database.alone(settings.schema_description) as connection:
+        with owning(
+            storage.url,
+            settings.city,
+            self.runtime,
+            storage.lock_wait_seconds,
+            settings.schema_description,
+        ) as connection:
             progress = begin(connection, self.name, str(self.file), self.digest, now)
             staged_before = progress.staged
             for batch in reader.batches():

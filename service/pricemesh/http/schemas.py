@@ -255,6 +255,9 @@ class GossipState(BaseModel):
     group: str
     epoch: int | None = Field(description="Grows when this city is restored from an older state.")
     published_version: int | None = Field(description="Version of this city's newest letter.")
+    unpublished_lessons: int = Field(
+        description="Feedback learned that is not in the newest letter: it is not news yet (`gossip.news`)."
+    )
     ticks: int
     left: bool
     key: str = Field(description="The public key that verifies this city's letters.")

@@ -5,19 +5,16 @@ The city is stopped: this process owns the database. An import that was interrup
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, select
 
 from pricemesh.errors import InvalidParameter
-from pricemesh.store.database import Database
-from pricemesh.store.startup import check_description
-from pricemesh.store.tables import city, compatibility, decisions, feedback, import_rows, imports
+from pricemesh.store.maintenance import keep_older_software_out
+from pricemesh.store.tables import city, decisions, feedback, import_rows, imports
 
-REVISION = "0005"  # which knows rows of imports; older software must not use the tables any more
 POLICY = "import"  # of an imported decision
 IDS_PER_QUERY = 500
 MAX_NAME_CHARACTERS = 200
@@ -41,22 +38,6 @@ class Begun(NamedTuple):
     staged: int  # rows
 
 
-class ImportDatabase(Database):
-    @contextmanager
-    def alone(self, description: dict[str, Any]) -> Iterator[Connection]:
-        """The connection that owns the database, which was made for this configuration."""
-        with self._starting():
-            connection = self._own_patiently()
-            self._check_schema(connection)
-            self._backend.limit(connection, None)  # a large import takes its time
-            with connection.begin():
-                check_description(connection, self._city, description)
-            try:
-                yield connection
-            finally:
-                self.close()
-
-
 def begin(connection: Connection, name: str, source: str, digest: str, at: float) -> Begun:
     """A new import, or the one of the same file that was interrupted. Refused where the file, or another
     file under this name, was imported before."""
@@ -77,7 +58,7 @@ def begin(connection: Connection, name: str, source: str, digest: str, at: float
         values = {"id": id_, "name": name, "source": source, "digest": digest, "started_at": at}
         progress = {"line": 0, "staged": 0}
         connection.execute(imports.insert().values(**values, row_count=0, progress=json.dumps(progress)))
-        connection.execute(compatibility.update().values(oldest_revision=REVISION))
+        keep_older_software_out(connection)
     return Begun(id_, 0, 0)
 
 

@@ -196,7 +196,7 @@ def lessons_since(
     return [Lesson(*row) for row in connection.execute(query)]
 
 
-def between(number: sa.Column[Any], ranges: Ranges) -> sa.ColumnElement[bool]:
+def between(number: sa.ColumnElement[Any], ranges: Ranges) -> sa.ColumnElement[bool]:
     return sa.or_(sa.false(), *(number.between(first, last) for first, last in ranges))
 
 

@@ -37,6 +37,7 @@ from pricemesh.core.policies.learner import (
     Learner,
     Shape,
     eigenvalues,
+    log_determinants,
     max_abs,
     refuse_beyond,
     refuse_if,
@@ -259,6 +260,11 @@ class DemandLearner(Learner):
         noise = np.where(parts["count"] > 0, 1.0, 0.0)
         return self._pooling.prepare(outer(scale) * parts["information"], scale * parts["response"], noise)
 
+    def volumes(self, parts: Parts) -> Array:
+        """In units of the prior."""
+        scale = self._prior_deviations
+        return log_determinants(np.eye(len(scale)) + outer(scale) * parts["information"])
+
     def fold(
         self, group: Parts, origins: tuple[str, ...] | None = None, *, again: bool = False
     ) -> DemandFold:
@@ -313,7 +319,7 @@ class DemandLearner(Learner):
     def _check(self, parts: Parts, version: int, max_square: float, max_reward: float) -> None:
         del max_reward  # sales have a bound of their own
         counts, information = parts["count"], parts["information"]
-        refuse_if(counts.sum() != version, f"its counts add up to {counts.sum():g}, its version is {version}")
+        refuse_if(counts.sum() > version, f"its counts add up to {counts.sum():g}, its version is {version}")
         max_row = 2.0 + 2.0 * max_square + MAX_ARM_SQUARE
         max_trace = counts * MAX_WEIGHT * max_row
         # h = Z'W^1/2 M r, the eigenvalues of M lie in [0, 1], and every entry of r is at most MAX_RESIDUAL.

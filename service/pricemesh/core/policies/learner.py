@@ -155,6 +155,14 @@ class Learner:
         be views of the learner's arrays; `numbers` returns a copy."""
         return {}
 
+    def volumes(self, parts: Parts) -> Array | None:
+        """How much each arm's part of a summary says, (..., K): the log-determinant of its information with
+        that of the prior. None if the policy publishes every change."""
+        if "information" in parts:
+            information = parts["information"]
+            return log_determinants(np.eye(information.shape[-1]) + information)
+        return None
+
     def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
         """Use the newest summaries of the whole group, stacked before the arms: (..., J, K, ...).
 
@@ -232,15 +240,17 @@ class Learner:
         return self.layout.pack(self.summarise())
 
     def absorb_summaries(self, city: str, summaries: Mapping[str, Summary], *, again: bool = False) -> None:
-        """Absorb the newest summary of every peer of this one city; its own comes from the learner.
-        The result does not depend on the order of `summaries`."""
+        """Absorb the newest summary of every peer of this one city. The result does not depend on the order
+        of `summaries`."""
         group = self.group_of(city, summaries)
         self.adopt(self.fold(PeerRows().stack(self, group), group.origins, again=again))
 
     def group_of(self, city: str, summaries: Mapping[str, Summary]) -> Group:
-        """This one city as it is now, and its peers: what a fold in another thread reads."""
+        """This one city and its peers: what a fold in another thread reads. Its own summary is what it has
+        published, so that all cities judge each other by the same letters; where it has published nothing,
+        what it knows."""
         peers = tuple(summaries[origin] for origin in sorted(summaries) if origin != city)
-        return Group(city, self.numbers(), peers)
+        return Group(city, summaries[city].numbers if city in summaries else self.numbers(), peers)
 
     def _layout(self) -> Layout:
         return Layout(self.shape.arms, self.shape.shared, self.fields)
@@ -284,6 +294,12 @@ def max_abs(vectors: Array) -> Array:
     """The largest absolute value of each vector, (...,) of (..., c)."""
     sizes: Array = np.abs(vectors).max(axis=-1)
     return sizes
+
+
+def log_determinants(matrices: Array) -> Array:
+    """Of positive definite matrices, (...,) of (..., n, n)."""
+    values: Array = np.linalg.slogdet(matrices).logabsdet
+    return values
 
 
 def eigenvalues(matrices: Array) -> Array:

@@ -17,7 +17,7 @@ from pricemesh.http.state import state_of
 
 def audit_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
     router = APIRouter(tags=["audit"])
-    answers = Answers(pricing.settings)
+    answers = Answers(pricing.settings.city, pricing.live)
 
     @router.get(
         "/decisions",
