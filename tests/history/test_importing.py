@@ -11,13 +11,13 @@ import sqlalchemy as sa
 from pricemesh.city.settings import Settings
 from pricemesh.core.decision import NO_ARM
 from pricemesh.errors import DatabaseInUse, InvalidParameter
-from pricemesh.history.importing import Import, ImportResult, digest_of
+from pricemesh.history.importing import Import, ImportResult, digest_of, learn
 from pricemesh.history.reading import HistoryReader
 from pricemesh.history.tables import open_table
 from pricemesh.runtime import Runtime
 from pricemesh.store.importing import abandon
 from pricemesh.store.maintenance import owning
-from pricemesh.store.tables import decisions, feedback, import_rows, imports
+from pricemesh.store.tables import decisions, feedback, import_rows, imports, learner
 from tests.running import CONTEXT, RunningCity, settings_for
 
 Start = Callable[..., RunningCity]
@@ -70,13 +70,13 @@ def test_a_city_believes_what_it_would_have_learned_from_the_same_feedback(
     city = start(policy={"name": "disjoint"})
     state = city.state()
     assert (state["decisions"], state["version"]) == (result.counted, result.counted)
-    learner = settings.learner()
+    own = settings.learner()
     for batch in HistoryReader(settings, open_table(file)).batches():
         for context, arm, amount in zip(batch.contexts, batch.arms, batch.amounts, strict=True):
             if amount is not None:
-                learner.learn(context, int(arm), amount)
+                own.learn(context, int(arm), amount)
     context = settings.features.space.vector(CONTEXT["shared"], CONTEXT["local"])
-    score = learner.score(context)
+    score = own.score(context)
     expected = [value for pair in zip(score.estimate, score.radius, strict=True) for value in pair]
     assert beliefs(city) == pytest.approx(expected, rel=1e-9)
     record = city.http.get("/decisions/h7").raise_for_status().json()
@@ -84,6 +84,25 @@ def test_a_city_believes_what_it_would_have_learned_from_the_same_feedback(
     assert record["feedback"]["version"] == 8
     price = city.price()
     assert city.feedback(price["decision_id"], 0.5).json()["learned"]
+
+
+def test_what_was_imported_is_learned_before_the_city_starts(
+    start: Start, database_url: str, file: Path
+) -> None:
+    settings = settings_for(database_url)
+    counted = run(settings, file).counted
+    assert learn(settings, Runtime()) == counted
+    engine = sa.create_engine(database_url)
+    with engine.connect() as connection:
+        assert connection.scalar(sa.select(learner.c.version)) == counted
+    engine.dispose()
+    from_snapshot = beliefs(start())
+    engine = sa.create_engine(database_url)
+    start().stop()
+    with engine.begin() as connection:
+        connection.execute(learner.delete())
+    engine.dispose()
+    assert beliefs(start()) == pytest.approx(from_snapshot, rel=1e-9)
 
 
 def test_a_file_is_imported_once(database_url: str, file: Path) -> None:

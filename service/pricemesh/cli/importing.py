@@ -52,7 +52,7 @@ def import_(
 ) -> None:
     """Bring history into a city that is stopped: it learns the file's rows as if it had decided them."""
     from pricemesh.city.configuration import load_settings
-    from pricemesh.history.importing import Import, digest_of, examine
+    from pricemesh.history.importing import Import, digest_of, examine, learn
     from pricemesh.history.mapping import ColumnMapping
     from pricemesh.history.reading import HistoryReader
     from pricemesh.history.tables import open_table
@@ -90,8 +90,10 @@ def import_(
         result = work.run(reader(), lambda rows: progress.update(task, completed=rows))
     _print(
         f"imported {result.counted:,} rows; left out {result.known:,} that are decisions of this city "
-        f"already and {result.unanswered:,} without feedback. Start the city: it learns them first"
+        f"already and {result.unanswered:,} without feedback",
+        "learning them, so that the city starts at once; if you interrupt this, it learns when it starts",
     )
+    _print(f"done: the learner is at version {learn(settings, runtime):,}")
 
 
 def _abandon(settings: "Settings") -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pricemesh.city.pricing import Pricing
 from pricemesh.city.settings import Settings
 from pricemesh.core.decision import Margin
 from pricemesh.history.bad_rows import BadRows
@@ -50,6 +51,19 @@ def examine(
         if bad is not None:
             bad.close()
     return reader.summary
+
+
+def learn(settings: Settings, runtime: Runtime) -> int:
+    """Learn the rows as a start would, and keep a snapshot, so that the next start need not. To be called while
+    the city is stopped. Returns the learner's version."""
+    alone = settings.database.model_copy(update={"replicas": False})
+    pricing = Pricing(settings.model_copy(update={"database": alone}), runtime)
+    pricing.open()
+    try:
+        pricing.database.commit([pricing.live.snapshot()])
+    finally:
+        pricing.database.close()
+    return pricing.version
 
 
 @dataclass(frozen=True)
