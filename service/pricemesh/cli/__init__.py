@@ -20,6 +20,7 @@ from pricemesh.cli import (
     demo,
     drive,
     history,
+    importing,
     keys,
     mesh,
     paper,
@@ -52,6 +53,7 @@ app.command(epilog=city.MIGRATE_EXAMPLES)(city.migrate)
 app.command(epilog=reshape.EXAMPLES)(reshape.reshape)
 app.command(epilog=city.LEAVE_EXAMPLES)(city.leave)
 app.command(epilog=history.INIT_EXAMPLES)(history.init)
+app.command("import", epilog=importing.EXAMPLES)(importing.import_)
 app.command(epilog=history.EXPORT_EXAMPLES)(history.export)
 app.command(epilog=history.BACKUP_EXAMPLES)(history.backup)
 app.add_typer(keys.app, name="keys")

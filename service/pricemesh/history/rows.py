@@ -64,6 +64,8 @@ class Block:
             by_terms.setdefault(terms, []).append(row)
         for terms, rows in by_terms.items():
             values[rows] = self._read(rows, self._readings.get(terms))
+        imported = [row for row, import_id in enumerate(self._stored["import_id"]) if import_id is not None]
+        values[imported, self._dim :] = np.nan
         return values
 
     def _read(self, rows: list[int], reading: Reading | None) -> Array:
