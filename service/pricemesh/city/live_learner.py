@@ -18,7 +18,7 @@ from pricemesh.city.reward_size import RewardSize
 from pricemesh.city.settings import Settings
 from pricemesh.core.arrays import Array, Ints
 from pricemesh.core.decision import NO_ARM, Decision, DecisionCodec
-from pricemesh.core.policies import dump, load
+from pricemesh.core.policies import dump, learning_changes, load
 from pricemesh.core.summary import Summary
 from pricemesh.core.terms import Reading
 from pricemesh.errors import BadSummary, NotStarted
@@ -202,6 +202,14 @@ class LiveLearner:
         return {"name": policy.name, **asdict(policy)}  # type: ignore[call-overload]
 
     @property
+    def units(self) -> list[float]:
+        """In which rewards, or prices, are learned."""
+        ladder = self._settings.shape.ladder
+        if ladder is not None and self.learner.learns_sales:
+            return [ladder.low, ladder.high]
+        return [self.learner.unit]
+
+    @property
     def snapshot_due(self) -> bool:
         return self.is_whole and (
             self.version - self.snapshot_version >= self.lessons_between_snapshots
@@ -219,6 +227,7 @@ class LiveLearner:
         payload = dump(self.learner)
         tallies = {
             "policy": self.policy_parameters,
+            "units": self.units,
             "digest": sha256(payload).hexdigest(),
             "learned": self.lesson_counts.tolist(),
             "reward_sums": self.reward_sums.tolist(),
@@ -238,6 +247,9 @@ class LiveLearner:
         if tallies["policy"] != self.policy_parameters:
             log.warning("the policy has changed: learning all feedback again")
             return False
+        if tallies.get("units", self.units) != self.units:
+            log.warning("reward.scale or arms.range has changed: learning all feedback again")
+            return False
         if tallies["digest"] != sha256(payload).hexdigest():
             log.warning("the snapshot is damaged: learning all feedback again")
             return False
@@ -251,10 +263,16 @@ class LiveLearner:
         """Begin with what pruned rows taught: nothing else has it."""
         if tallies["digest"] != sha256(payload).hexdigest():
             raise NotStarted("what pruned rows taught is damaged in the database: restore a backup")
-        if (tallies["policy"], tallies["terms"]) != (self.policy_parameters, self.terms):
+        changes = learning_changes(tallies["policy"], self.policy_parameters)
+        if tallies["units"] != self.units:
+            changes.append(f"reward.scale or arms.range was {tallies['units']}, is now {self.units}")
+        if tallies["terms"] != self.terms:
+            changes.append("arms or features were others")
+        if changes:
             raise NotStarted(
-                "what pruned rows taught was learned with other parameters of the policy, and cannot be "
-                f"learned again: put the policy back to {tallies['policy']}"
+                f"old rows of this city were pruned, and what they taught was learned otherwise "
+                f"({'; '.join(changes)}). It cannot be learned again without them: put the old values back, "
+                "restore a backup from before `pricemesh prune`, or begin anew with another database.url"
             )
         self._load(payload, tallies, version)
         self.snapshot_version = 0
