@@ -162,6 +162,13 @@ def _leave() -> Call[int]:
     return Call("POST", "/admin/leave", read)
 
 
+def _forget(subject: str) -> Call[int]:
+    def read(content: bytes) -> int:
+        return schemas.ForgetResult.model_validate_json(content).decisions
+
+    return Call("POST", "/admin/forget", read, {"subject": subject})
+
+
 def _address(url: str) -> httpx.URL:
     try:
         address = httpx.URL(url)
@@ -227,6 +234,10 @@ class City:
     def leave(self) -> int:
         """Leave the mesh. The answer is how many peers have confirmed it."""
         return self._do(_leave())
+
+    def forget(self, subject: str) -> int:
+        """Remove a subject from all its decisions. The answer is from how many."""
+        return self._do(_forget(subject))
 
     def close(self) -> None:
         self._http.close()
@@ -303,6 +314,9 @@ class AsyncCity:
 
     async def leave(self) -> int:
         return await self._do(_leave())
+
+    async def forget(self, subject: str) -> int:
+        return await self._do(_forget(subject))
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -50,9 +50,9 @@ def clock_at(day: float) -> Runtime:
     return replace(Runtime(), clock=lambda: START + day * DAY)
 
 
-def write_days(settings: Settings, days: range, seed: int = 1) -> None:
+def write_days(settings: Settings, days: range, per_day: int = PER_DAY) -> None:
     """Some feedback comes at once, some days later, some never, and on some days learning is frozen."""
-    rng = Random(f"{seed} {days}")
+    rng = Random(str(days))
     database = Database(settings.database.url, settings.city, Runtime(), lock_wait_seconds=10.0)
     database.open(settings.schema_description)
     version = _newest(database, feedback.c.version)
@@ -60,7 +60,7 @@ def write_days(settings: Settings, days: range, seed: int = 1) -> None:
     due: dict[int, list[tuple[str, float]]] = {}
     for day in days:
         at = START + day * DAY
-        rows = [_decision(settings, f"{seed}-{day}-{i}", at, rng) for i in range(PER_DAY)]
+        rows = [_decision(settings, f"{day}-{i}", at, rng) for i in range(per_day)]
         database.commit([SaveDecisions(rows)])
         for row in rows:
             if rng.random() < 0.8:
@@ -131,7 +131,7 @@ class Tables:
     def numbers(self) -> tuple[int, int, int]:
         """The newest decision, feedback and version."""
         columns = (decisions.c.number, feedback.c.number, feedback.c.version)
-        return tuple(self.execute(sa.select(sa.func.max(column)))[0][0] for column in columns)  # type: ignore[return-value]
+        return tuple(self.execute(sa.select(sa.func.max(column)))[0][0] for column in columns)
 
     def base_version(self) -> int | None:
         found = self.execute(sa.select(base.c.version))

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from pricemesh.cli import bench, city, demo, drive, keys, paper, replay, simulate, torture
+from pricemesh.cli import bench, city, demo, drive, forget, keys, paper, prune, replay, simulate, torture
 from pricemesh.cli.terminal import notes, open_standard_streams
 from pricemesh.errors import PricemeshError
 from pricemesh.version import __version__
@@ -36,6 +36,8 @@ app.command(epilog=torture.EXAMPLES)(torture.torture)
 app.command(epilog=city.CONFIG_EXAMPLES)(city.config)
 app.command(epilog=city.MIGRATE_EXAMPLES)(city.migrate)
 app.command(epilog=city.LEAVE_EXAMPLES)(city.leave)
+app.command(epilog=prune.EXAMPLES)(prune.prune)
+app.command(epilog=forget.EXAMPLES)(forget.forget)
 app.add_typer(keys.app, name="keys")
 
 

@@ -53,6 +53,7 @@ class PrunePlan(NamedTuple):
     first_made_at: float | None
     last_made_at: float | None
     old_left: int  # decisions that are old and stay
+    lessons: int  # to be learned for it
 
     @property
     def unanswered(self) -> int:
@@ -132,7 +133,10 @@ def plan_prune(connection: Connection, age: Age) -> PrunePlan:
     )
     count, learned, retracted_count, unlearned, first, last = connection.execute(query).one()
     old = connection.scalar(select(sa.func.count()).select_from(decisions).where(is_old)) or 0
-    return PrunePlan(version, count, learned, retracted_count, unlearned, first, last, old - count)
+    newest = connection.scalar(select(_NEWEST_VERSION)) or 0
+    lessons = 2 * newest - version - _base_version(connection)  # of all, and again of those that stay
+    counts = (count, learned, retracted_count, unlearned)
+    return PrunePlan(version, *counts, first, last, old - count, lessons)
 
 
 def _count_if(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
@@ -166,8 +170,12 @@ def _last_version(connection: Connection, is_old: sa.ColumnElement[bool]) -> int
         .order_by(feedback.c.version)
         .limit(1)
     )
-    pruned: int = connection.scalar(select(base.c.version)) or 0
-    return max(pruned, (first or 1) - 1)
+    return max(_base_version(connection), (first or 1) - 1)
+
+
+def _base_version(connection: Connection) -> int:
+    version: int = connection.scalar(select(base.c.version)) or 0
+    return version
 
 
 def _leaves(age: Age, is_old: sa.ColumnElement[bool], version: int) -> sa.ColumnElement[bool]:
