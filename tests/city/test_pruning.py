@@ -1,10 +1,12 @@
 """Old rows leave, what they taught stays: checked against learners made from all rows by brute force."""
 
+import asyncio
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from pricemesh.city.pricing import Pricing
 from pricemesh.city.pruning import Pruning
 from pricemesh.city.settings import Settings
 from pricemesh.errors import DatabaseInUse, InvalidParameter, NotStarted
@@ -284,3 +286,41 @@ def test_an_earlier_schema_is_refused_where_what_rows_taught_would_be_lost(netpo
     with pytest.raises(InvalidParameter, match="an earlier schema has no place for what they taught"):
         migrate(url, "0004", "lisbon")
     assert migrate(url, "head", "lisbon") == ("0005", "0005")
+
+
+def test_pruned_decisions_are_unknown_and_totals_go_on(netpool: Settings) -> None:
+    write_days(netpool, range(30))
+    tables = Tables(netpool)
+    decision_count, feedback_count, _ = tables.numbers()
+    plan = prune(netpool, at_day=30, older_than_days=15)
+    city = RunningCity(netpool)
+    state = city.state()
+    assert (state["decisions"], state["feedback"]) == (decision_count, feedback_count)
+    assert city.http.get("/decisions/0-0").status_code == 404
+    assert city.feedback("0-0", 1.0).status_code == 404
+    page: dict[str, Any] = {"next_before": decision_count + 1}
+    ids: list[str] = []
+    while page["next_before"] is not None:
+        query = {"limit": 100, "before": page["next_before"]}
+        page = city.http.get("/decisions", params=query).json()
+        ids += [each["decision_id"] for each in page["decisions"]]
+    assert len(ids) == len(set(ids)) == decision_count - plan.decisions
+    assert city.feedback(city.price()["decision_id"], 1.0).json()["version"] == state["version"] + 1
+    city.stop()
+    tables.close()
+
+
+def test_a_city_that_serves_learns_again_from_the_base(netpool: Settings) -> None:
+    write_days(netpool, range(30))
+    prune(netpool, at_day=30, older_than_days=15)
+
+    async def relearn() -> None:
+        pricing = Pricing(netpool, Runtime())
+        await pricing.start()
+        before = pricing.learner
+        await pricing.relearner.relearn()
+        assert pricing.learner is not before
+        assert_equal(netpool, pricing.learner, before)
+        await pricing.stop()
+
+    asyncio.run(relearn())
