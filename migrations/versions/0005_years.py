@@ -9,6 +9,7 @@ import json
 
 import sqlalchemy as sa
 from alembic import op
+from alembic.util import CommandError
 
 revision = "0005"
 down_revision = "0004"
@@ -105,7 +106,16 @@ def _forget_bounds() -> None:
         op.execute(city.update().where(city.c.id == id_).values(description=json.dumps(description)))
 
 
+def _check_nothing_was_pruned() -> None:
+    if op.get_bind().execute(sa.text("SELECT id FROM base")).first() is not None:
+        raise CommandError(
+            "old rows of this city were pruned, and an earlier schema has no place for what they taught: "
+            "restore a backup from before `pricemesh prune`"
+        )
+
+
 def downgrade() -> None:
+    _check_nothing_was_pruned()
     _forget_bounds()
     for table in reversed(NEW_TABLES):
         op.drop_table(table)

@@ -8,6 +8,7 @@ PricemeshError
 ├── MissingExtra        an optional dependency that the command needs
 ├── WorkersUnavailable  nothing to run the jobs of a study on: no cluster there, unlike workers, or lost ones
 ├── WrongConfiguration  everything wrong with a configuration, a line each
+├── PruneRefused        old rows cannot leave without changing the learner
 ├── NotStarted          the service cannot run here
 │   ├── DatabaseInUse     another process owns this city's database
 │   ├── SchemaOutdated    the database needs `pricemesh migrate`
@@ -92,6 +93,10 @@ class WrongConfiguration(PricemeshError):
     def __init__(self, faults: list[str]) -> None:
         super().__init__("the configuration is wrong:\n" + "\n".join(f"  {fault}" for fault in faults))
         self.faults = faults
+
+
+class PruneRefused(PricemeshError):
+    pass
 
 
 class NotStarted(PricemeshError):

@@ -86,6 +86,9 @@ class Decider:
                 if subject is not None:
                     self._latest_prices.forget(subject)
 
+    def forget_subject(self, subject: str) -> None:
+        self._latest_prices.forget(subject)
+
     # Deciding
 
     def decide_all(self, quotes: Sequence[Quote], recall: Recall) -> Sequence[SaveDecisions | PricemeshError]:

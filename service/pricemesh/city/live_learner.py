@@ -19,7 +19,7 @@ from pricemesh.city.settings import Settings
 from pricemesh.core.arrays import Array, Ints
 from pricemesh.core.decision import NO_ARM, Decision, DecisionCodec
 from pricemesh.core.peer_rows import Group, PeerRows
-from pricemesh.core.policies import dump, load
+from pricemesh.core.policies import dump, learning_changes, load
 from pricemesh.core.summary import Summary
 from pricemesh.core.terms import Reading, Terms
 from pricemesh.errors import BadSummary, NotStarted
@@ -205,6 +205,14 @@ class LiveLearner:
         return {"name": policy.name, **asdict(policy)}  # type: ignore[call-overload]
 
     @property
+    def units(self) -> list[float]:
+        """In which rewards, or prices, are learned."""
+        ladder = self._settings.shape.ladder
+        if ladder is not None and self.learner.learns_sales:
+            return [ladder.low, ladder.high]
+        return [self.learner.unit]
+
+    @property
     def snapshot_due(self) -> bool:
         return self.is_whole and (
             self.version - self.snapshot_version >= self.lessons_between_snapshots
@@ -222,6 +230,7 @@ class LiveLearner:
         payload = dump(self.learner)
         tallies = {
             "policy": self.policy_parameters,
+            "units": self.units,
             "digest": sha256(payload).hexdigest(),
             "learned": self.lesson_counts.tolist(),
             "reward_sums": self.reward_sums.tolist(),
@@ -241,6 +250,9 @@ class LiveLearner:
         if tallies["policy"] != self.policy_parameters:
             log.warning("the policy has changed: learning all feedback again")
             return False
+        if tallies.get("units", self.units) != self.units:
+            log.warning("reward.scale or arms.range has changed: learning all feedback again")
+            return False
         if tallies["digest"] != sha256(payload).hexdigest():
             log.warning("the snapshot is damaged: learning all feedback again")
             return False
@@ -254,10 +266,16 @@ class LiveLearner:
         """Begin with what pruned rows taught: nothing else has it."""
         if tallies["digest"] != sha256(payload).hexdigest():
             raise NotStarted("what pruned rows taught is damaged in the database: restore a backup")
-        if (tallies["policy"], tallies["terms"]) != (self.policy_parameters, self.terms):
+        changes = learning_changes(tallies["policy"], self.policy_parameters)
+        if tallies["units"] != self.units:
+            changes.append(f"reward.scale or arms.range was {tallies['units']}, is now {self.units}")
+        if tallies["terms"] != self.terms:
+            changes.append("arms or features were others")
+        if changes:
             raise NotStarted(
-                "what pruned rows taught was learned with other parameters of the policy, and cannot be "
-                f"learned again: put the policy back to {tallies['policy']}"
+                f"old rows of this city were pruned, and what they taught was learned otherwise "
+                f"({'; '.join(changes)}). It cannot be learned again without them: put the old values back, "
+                "restore a backup from before `pricemesh prune`, or begin anew with another database.url"
             )
         self._load(payload, tallies, version)
         self.snapshot_version = 0

@@ -19,11 +19,13 @@ from pricemesh.cli import (
     city,
     demo,
     drive,
+    forget,
     history,
     importing,
     keys,
     mesh,
     paper,
+    prune,
     replay,
     reshape,
     simulate,
@@ -56,6 +58,8 @@ app.command(epilog=history.INIT_EXAMPLES)(history.init)
 app.command("import", epilog=importing.EXAMPLES)(importing.import_)
 app.command(epilog=history.EXPORT_EXAMPLES)(history.export)
 app.command(epilog=history.BACKUP_EXAMPLES)(history.backup)
+app.command(epilog=prune.EXAMPLES)(prune.prune)
+app.command(epilog=forget.EXAMPLES)(forget.forget)
 app.add_typer(keys.app, name="keys")
 
 

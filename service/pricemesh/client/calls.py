@@ -165,6 +165,13 @@ def leave() -> Call[int]:
     return Call("POST", "/admin/leave", read)
 
 
+def forget(subject: str) -> Call[int]:
+    def read(content: bytes) -> int:
+        return schemas.ForgetResult.model_validate_json(content).decisions
+
+    return Call("POST", "/admin/forget", read, {"subject": subject})
+
+
 def address_of(url: str) -> httpx.URL:
     try:
         address = httpx.URL(url)

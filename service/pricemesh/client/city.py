@@ -81,6 +81,10 @@ class City:
         """Leave the mesh. The answer is how many peers have confirmed it."""
         return self._do(calls.leave())
 
+    def forget(self, subject: str) -> int:
+        """Remove a subject from all its decisions. The answer is from how many."""
+        return self._do(calls.forget(subject))
+
     def close(self) -> None:
         self._http.close()
 
@@ -170,6 +174,9 @@ class AsyncCity:
 
     async def leave(self) -> int:
         return await self._do(calls.leave())
+
+    async def forget(self, subject: str) -> int:
+        return await self._do(calls.forget(subject))
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -163,6 +163,16 @@ class DropOrigin:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetSubject:
+    """Remove a subject from its oldest decisions. The result is from how many; fewer than `limit` when none
+    is left. Its last price stays until then, so that one of these alone changes no price."""
+
+    subject: str
+    limit: int = 500
+    size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
     """Write and delete, to find out whether the database takes writes again."""
 
@@ -181,6 +191,7 @@ Command = (
     | RemovePeers
     | TrustKey
     | DropOrigin
+    | ForgetSubject
     | Probe
 )
 

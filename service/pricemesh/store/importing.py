@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, select
 
 from pricemesh.errors import InvalidParameter
-from pricemesh.store.maintenance import keep_older_software_out
+from pricemesh.store import schema
+from pricemesh.store.maintenance import REVISION_OF_YEARS
 from pricemesh.store.tables import city, decisions, feedback, import_rows, imports
 
 POLICY = "import"  # of an imported decision
@@ -58,7 +59,7 @@ def begin(connection: Connection, name: str, source: str, digest: str, at: float
         values = {"id": id_, "name": name, "source": source, "digest": digest, "started_at": at}
         progress = {"line": 0, "staged": 0}
         connection.execute(imports.insert().values(**values, row_count=0, progress=json.dumps(progress)))
-        keep_older_software_out(connection)
+        schema.require(connection, REVISION_OF_YEARS)
     return Begun(id_, 0, 0)
 
 

@@ -8,11 +8,12 @@ from sqlalchemy import Connection, select
 
 from pricemesh.errors import NotStarted
 from pricemesh.runtime import Runtime
+from pricemesh.store import schema
 from pricemesh.store.database import Database
 from pricemesh.store.startup import check_description
-from pricemesh.store.tables import city, compatibility, mesh
+from pricemesh.store.tables import city, mesh
 
-OLDEST_REVISION = "0005"  # whose software knows retractions, terms, imports and bases
+REVISION_OF_YEARS = "0005"  # whose software knows retractions, terms, imports and bases
 
 
 class OwnedDatabase(Database):
@@ -57,9 +58,4 @@ def mark_rewritten(connection: Connection) -> None:
     more, and letters go on under a new epoch."""
     connection.execute(city.update().values(rewrites=city.c.rewrites + 1))
     connection.execute(mesh.update().values(epoch=mesh.c.epoch + 1))
-    keep_older_software_out(connection)
-
-
-def keep_older_software_out(connection: Connection) -> None:
-    """In a transaction that older software would not understand."""
-    connection.execute(compatibility.update().values(oldest_revision=OLDEST_REVISION))
+    schema.require(connection, REVISION_OF_YEARS)

@@ -88,14 +88,16 @@ class Reader:
     ) -> DecisionPage:
         """Decisions that match, newest first. Looks at no more than `MAX_SCANNED_ROWS`."""
         with self._connection() as connection:
+            number = decisions.c.number
             if before is None:
-                before = 1 + (connection.scalar(select(sa.func.max(decisions.c.number))) or 0)
-            lowest = max(1, before - MAX_SCANNED_ROWS)
+                before = 1 + (connection.scalar(select(sa.func.max(number))) or 0)
+            first = connection.scalar(select(sa.func.min(number))) or 1
+            lowest = max(first, before - MAX_SCANNED_ROWS)
             query = page_query(limit, before, lowest, arm, since, until)
             rows = [_stored_decision(row) for row in connection.execute(query)]
             if len(rows) == limit:
                 return DecisionPage(rows, rows[-1].number)
-            is_last = lowest == 1 or not connection.scalar(older_query(lowest, since, until))
+            is_last = lowest == first or not connection.scalar(older_query(lowest, since, until))
             return DecisionPage(rows, None if is_last else lowest)
 
     def read(self, read: Callable[[Connection], Result]) -> Result:
@@ -140,7 +142,8 @@ class Reader:
             return price
 
     def totals(self) -> tuple[int, int]:
-        """How many decisions and feedback there are, by their highest numbers: rows are never deleted."""
+        """How many decisions and feedback there were, by their highest numbers: also those that were
+        pruned."""
         with self._connection() as connection:
             decision_count = connection.scalar(select(sa.func.max(decisions.c.number))) or 0
             feedback_count = connection.scalar(select(sa.func.max(feedback.c.number))) or 0

@@ -15,6 +15,7 @@ from pricemesh.store.commands import (
     Command,
     FeedbackResult,
     FeedbackStatus,
+    ForgetSubject,
     Lesson,
     Margins,
     Position,
@@ -25,6 +26,7 @@ from pricemesh.store.commands import (
     Unanswered,
 )
 from pricemesh.store.commit_result import CommitResult
+from pricemesh.store.forgetting import forget_subject
 from pricemesh.store.reads import decisions_by_id, feedback_by_id
 from pricemesh.store.shared_log import record_change
 from pricemesh.store.state_writes import save_state
@@ -40,7 +42,7 @@ FEEDBACK_COLUMNS = ("decision", "reward", "sold", "received_at", "version")
 MOSTLY_COMMON_COLUMNS = ("subject", "limited_by", "propensity", "chance", *Occasion._fields)
 
 
-NOT_IN_MEMORY = {CloseWindow, SaveSnapshot, Probe}  # other replicas need not be told of them
+NOT_IN_MEMORY = {CloseWindow, SaveSnapshot, ForgetSubject, Probe}  # other replicas need not be told of them
 
 
 def carry_out(
@@ -77,6 +79,8 @@ def carry_out(
             )
             lessons += defaults
             version = defaults[-1].version if defaults else version
+        elif isinstance(command, ForgetSubject):
+            results[i] = forget_subject(connection, command.subject, command.limit)
         else:
             save_state(connection, command)
     is_change = backend.shared and not {type(command) for _, command in others} <= NOT_IN_MEMORY

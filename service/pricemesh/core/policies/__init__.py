@@ -1,5 +1,6 @@
 """The registry of policies: make one from its name and parameters; write and read a learner's state."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from math import prod
 from typing import Any, get_args, get_type_hints
@@ -15,11 +16,35 @@ from pricemesh.core.policies.netsgducb import NetSgdUcb
 from pricemesh.core.policies.shared import Shared
 from pricemesh.errors import BadSummary, InvalidParameter
 
-__all__ = ["POLICIES", "Learner", "Policy", "Shape", "dump", "load", "make_policy", "parameters"]
+__all__ = [
+    "POLICIES",
+    "Learner",
+    "Policy",
+    "Shape",
+    "dump",
+    "learning_changes",
+    "load",
+    "make_policy",
+    "parameters",
+]
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name: policy for policy in (Disjoint, Shared, NetLinUcb, NetSgdUcb, NetPool, Demand)
 }
+
+# By these a learner scores, and counts its peers. Its `state` does not depend on them, apart from peers.
+SCORING_PARAMETERS = frozenset(
+    (
+        "exploration",
+        "thompson_scale",
+        "thompson_optimism",
+        "heterogeneity",
+        "trust",
+        "combine",
+        "cosine",
+        "rho",
+    )
+)
 
 
 def parameters(name: str) -> tuple[str, ...]:
@@ -61,6 +86,28 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
         if hint is float:
             raise InvalidParameter(f"{key} must be a number, not {value!r}") from None
         return value
+
+
+def learning_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Why a state that was learned with the parameters `before` is not what a policy with those of `now`
+    would have learned, in words; empty where it is. Both have the policy's `name`.
+
+    >>> disjoint = {"name": "disjoint", "ridge": 1.0, "alpha": 0.5}
+    >>> learning_changes(disjoint, disjoint | {"ridge": 2.0, "alpha": 0.7})
+    ['ridge was 1.0, is now 2.0']
+    """
+    if before["name"] != now["name"]:
+        return [f"the policy was {before['name']}, is now {now['name']}"]
+    policy_fields = fields(_policy_type(now["name"]))  # type: ignore[arg-type]
+    # A parameter that is newer than the state began with a default that changed nothing.
+    known = {field.name: field.default for field in policy_fields} | dict(before)
+    return [
+        f"{name} was {known[name]}, is now {value}"
+        for name, value in now.items()
+        if value != known[name]
+        and name not in SCORING_PARAMETERS
+        and not (name == "alpha" and "auto" not in (value, known[name]))
+    ]
 
 
 def dump(learner: Learner) -> bytes:

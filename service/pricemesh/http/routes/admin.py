@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from pricemesh.city.forgetting import forget
 from pricemesh.city.pricing import Pricing
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.http import schemas
@@ -14,6 +15,7 @@ def admin_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
     router = APIRouter(prefix="/admin", tags=["admin"])
     _add_pin_and_freeze(router, pricing, gossip)
     _add_tick_and_leave(router, pricing, gossip)
+    _add_forget(router, pricing)
     return router
 
 
@@ -86,3 +88,15 @@ def _add_tick_and_leave(router: APIRouter, pricing: Pricing, gossip: Gossip) -> 
     async def join() -> Response:
         await gossip.operators.join()
         return json_response(await state_of(pricing, gossip))
+
+
+def _add_forget(router: APIRouter, pricing: Pricing) -> None:
+    @router.post(
+        "/forget",
+        summary="Remove a subject from all its decisions",
+        response_model=schemas.ForgetResult,
+        **takes(schemas.ForgetRequest, {"subject": "customer-17"}, {}),
+    )
+    async def forget_subject(request: Request) -> Response:
+        body = await read(request, schemas.ForgetRequest, pricing.settings.limits.body_bytes)
+        return json_response({"decisions": await forget(pricing, body.subject)})

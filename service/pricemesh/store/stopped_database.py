@@ -1,0 +1,93 @@
+"""The database of a city that is stopped, for work beside which it may not serve. Each is one transaction."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from pricemesh.errors import NotStarted, SchemaOutdated, StorageUnavailable
+from pricemesh.store import schema
+from pricemesh.store.faults import reason
+from pricemesh.store.forgetting import count_decisions, forget_subject
+from pricemesh.store.maintenance import OwnedDatabase
+from pricemesh.store.pruning import Age, PrunePlan, PruneTransaction, plan_prune
+from pricemesh.store.startup import check_description
+
+
+class StoppedDatabase(OwnedDatabase):
+    """Owned alone, also where the city has replicas."""
+
+    def __init__(self, url: str, *arguments: Any) -> None:
+        parts = make_url(url)
+        if parts.get_backend_name() == "sqlite" and not Path(str(parts.database)).is_file():
+            raise NotStarted(f"there is no database {parts.database}: check database.url")
+        super().__init__(url, *arguments)
+
+    def claim(self) -> None:
+        """Own the database from now on, or say at once that another process does."""
+        with self._starting():
+            self._check_schema(self._own_patiently())
+
+    @contextmanager
+    def prune(self, description: dict[str, Any], age: Age) -> Iterator[PruneTransaction]:
+        """Everything happens when this ends, or nothing does."""
+        with self._alone(description) as connection:
+            yield PruneTransaction(connection, age, self._runtime)
+
+    def plan_prune(self, age: Age) -> PrunePlan:
+        """Also while the city serves."""
+        with self._look() as connection:
+            return plan_prune(connection, age)
+
+    def forget(self, description: dict[str, Any], subject: str) -> int:
+        """Remove a subject from all its decisions. Returns from how many."""
+        with self._alone(description) as connection:
+            return forget_subject(connection, subject)
+
+    def count_decisions(self, subject: str) -> int:
+        """Also while the city serves."""
+        with self._look() as connection:
+            return count_decisions(connection, subject)
+
+    @contextmanager
+    def _alone(self, description: dict[str, Any]) -> Iterator[Connection]:
+        with self.alone() as connection:
+            self._overwrite_what_is_deleted(connection)
+            with connection.begin():
+                check_description(connection, self._city, description)
+                yield connection
+
+    def _overwrite_what_is_deleted(self, connection: Connection) -> None:
+        """SQLite would leave it in free pages of the file; Postgres removes it by its own vacuum."""
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("PRAGMA secure_delete=ON").close()
+            connection.rollback()
+
+    @contextmanager
+    def _look(self) -> Iterator[Connection]:
+        """Read at one moment."""
+        try:
+            with self._backend.engine.connect() as connection:
+                self._backend.limit(connection, None)
+                with self._backend.snapshot(connection):
+                    if not schema.is_usable(connection):
+                        raise SchemaOutdated(
+                            "the database has the schema of another version of pricemesh: run "
+                            "`pricemesh migrate` first"
+                        )
+                    yield connection
+        except SQLAlchemyError as fault:
+            raise StorageUnavailable(f"the database cannot be read: {reason(fault)}") from None
+
+    def vacuum(self) -> None:
+        """Give the space of rows that left back to the file system. Postgres uses it for new rows by
+        itself."""
+        with self._starting():
+            connection = self._own_patiently()
+            if connection.dialect.name == "sqlite":
+                connection.exec_driver_sql("VACUUM").close()
+                connection.rollback()
