@@ -10,15 +10,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pricemesh.city.following import Look
+from pricemesh.city.settings import Settings
 from pricemesh.errors import StorageUnavailable
 from pricemesh.runtime import Runtime
-from pricemesh.store.database import Database
+from pricemesh.store.database import Database, TimeLimits
 from pricemesh.store.lease import Lease
 from pricemesh.store.shared_database import SharedDatabase
 
 SECONDS_BETWEEN_TRIES = 0.25  # to become or stay the publisher
 
 CatchUp = Callable[[], Awaitable[None]]
+ConnectDatabase = Callable[[Settings, Runtime], Database]
 
 log = logging.getLogger("pricemesh")
 
@@ -71,6 +73,13 @@ class Role:
             return None
         behind = self._runtime.monotonic() - self.followed_at
         return {"publisher": self.is_publisher, "behind_seconds": round(behind, 3)}
+
+
+def connect_database(settings: Settings, runtime: Runtime) -> Database:
+    storage = settings.database
+    limits = TimeLimits(storage.timeout_seconds, storage.read_timeout_seconds)
+    kind = SharedDatabase if storage.replicas else Database
+    return kind(storage.url, settings.city, runtime, storage.lock_wait_seconds, limits)
 
 
 def role_of(database: Database, runtime: Runtime) -> Role:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from pricemesh.errors import MissingExtra
 
-PACKAGES = ("matplotlib",)  # of the extra `lab` in pyproject.toml
+PACKAGES = ("greenlet", "matplotlib")  # of the extra `lab` in pyproject.toml
 CLUSTER_PACKAGES = ("dask", "distributed")  # of the extra `cluster`
 
 

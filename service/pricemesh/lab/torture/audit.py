@@ -10,10 +10,14 @@ import numpy as np
 
 from pricemesh.core.decision import DecisionCodec
 from pricemesh.core.policies import Learner
-from pricemesh.lab.torture.ledger import Ledger, Violated, dropped
+from pricemesh.lab.torture.ledger import Control, Ledger, Violated, dropped
 from pricemesh.lab.torture.simulated_city import SimulatedCity
+from pricemesh.lab.torture.simulated_process import SimulatedProcess
 
 TOLERANCE = 1e-9
+MAX_SECONDS_TO_FOLLOW = 1.0  # until a change is in force at all replicas
+CALM_SECONDS = 2.0  # after which replicas have got over what befell them
+MAX_SECONDS_TO_PUBLISH = 5.0  # until there is a publisher again
 _DECISIONS = (
     "SELECT number, id, subject, arm, price, limited_by, vectors, propensity, chance "
     "FROM decisions WHERE number > ? ORDER BY number"
@@ -51,7 +55,7 @@ class Audit:
         self.ledger = Ledger()
         self._path: Path | None = None
         self._connection: sqlite3.Connection | None = None
-        self._letter_orders: dict[str, tuple[Any, ...]] = {}  # of the newest letter seen, by origin
+        self._letter_orders: dict[tuple[str, str], tuple[Any, ...]] = {}  # newest, by process and origin
         self._free_origins: set[str] = set()  # an operator may have dropped or trusted them at any time
         # What is under way when the database is replaced arrives at the new one: no backup undoes it.
         self.changes_under_way: Counter[str] = Counter()  # of controls, by name
@@ -71,6 +75,7 @@ class Audit:
         self._waiting: dict[int, DecisionRow] = {}  # decisions that the replica counts, by number
         self._settled = 0  # decisions up to this number do not wait any more
         self._version = 0
+        self._changes, self._changed_at = 0, 0.0  # of what replicas have in memory, and when they were seen
 
     def rewind(self, ledger: Ledger) -> None:
         """The database was replaced by an older one, of a time when callers had been told `ledger`."""
@@ -96,17 +101,37 @@ class Audit:
         self._read()
         self._seen_before = {}
         self._check_acknowledged()
-        self._check_learner()
-        self._check_letters()
-        self._check_memory()
+        for process in self.city.serving:
+            self._check_learner(process)
+            self._check_letters(process)
+            self._check_memory(process)
+        if self.city.has_replicas:
+            self._check_publisher()
 
     def check_at_rest(self) -> None:
         """What must hold once nothing is under way."""
         self.check()
-        live = self.city.app.pricing.live
-        if not self._is_followed:
-            seen = f"{self.city.name} is at version {live.version}, {live.position}; lessons: {self._version}"
-            raise Violated("the learner equals a replay of the rows", seen)
+        for process in self.city.processes:
+            live = process.app.pricing.live
+            if not self._is_followed(process):
+                seen = (
+                    f"{process.name} is at version {live.version}, {live.position}; lessons: {self._version}"
+                )
+                raise Violated("the learner equals a replay of the rows", seen)
+
+    def is_in_force(self, control: Control) -> bool:
+        """Whether all processes have to obey it by now."""
+        if not control.is_certain or not self.city.has_replicas:
+            return control.is_certain
+        age_seconds = self.city.true_time - control.since
+        return age_seconds >= MAX_SECONDS_TO_FOLLOW and self.city.is_calm(CALM_SECONDS)
+
+    def _check_publisher(self) -> None:
+        if not self.city.is_calm(MAX_SECONDS_TO_PUBLISH):
+            return
+        names = [process.name for process in self.city.serving if process.is_publisher]
+        if len(names) != 1 and len(self.city.serving) == len(self.city.processes):
+            raise Violated("one replica publishes", f"{self.city.name}: {names}")
 
     def _read(self) -> None:
         if self._path != self.city.database_path:
@@ -118,6 +143,9 @@ class Audit:
         last = self._feedback[-1].number if self._feedback else 0
         for values in self._connection.execute(_FEEDBACK, (last,)).fetchall():
             self._add_feedback(FeedbackRow(*values))
+        ((changes,),) = self._connection.execute("SELECT changes FROM shared_log").fetchall()
+        if changes != self._changes:
+            self._changes, self._changed_at = changes, self.city.true_time
 
     def _reopen(self) -> None:
         """After a restart: no row may have changed or gone."""
@@ -245,29 +273,26 @@ class Audit:
         ledger.unchecked_decisions.clear()
         ledger.unchecked_feedback.clear()
 
-    def _check_learner(self) -> None:
-        live = self.city.app.pricing.live
+    def _check_learner(self, process: SimulatedProcess) -> None:
+        live, name = process.app.pricing.live, process.name
         invariant = "the learner equals a replay of the rows"
         if live.version > self._version:
-            raise Violated(invariant, f"{self.city.name} has learned more than was committed")
+            raise Violated(invariant, f"{name} has learned more than was committed")
         if live.lesson_counts.sum() != live.version:
-            seen = (
-                f"{self.city.name} has learned {live.lesson_counts.sum():g} lessons at version {live.version}"
-            )
+            seen = f"{name} has learned {live.lesson_counts.sum():g} lessons at version {live.version}"
             raise Violated("feedback is learned once", seen)
-        if not self._is_followed:
+        if not self._is_followed(process):
             return
         self._close_windows(live.position.settled)
         state = live.learner.state()
         for key, values in self.replica.state().items():
             if not np.allclose(state[key], values, rtol=TOLERANCE, atol=TOLERANCE):
-                raise Violated(invariant, f"{self.city.name}: {key} differs at version {self._version}")
+                raise Violated(invariant, f"{name}: {key} differs at version {self._version}")
 
-    @property
-    def _is_followed(self) -> bool:
-        """Whether the city's learner has got to the last rows."""
+    def _is_followed(self, process: SimulatedProcess) -> bool:
+        """Whether the learner of a process has got to the last rows."""
         assert self._connection is not None
-        live = self.city.app.pricing.live
+        live = process.app.pricing.live
         (settled,) = self._connection.execute("SELECT settled_through FROM city").fetchone()
         last = [rows[-1].number if rows else 0 for rows in (self._decisions, self._feedback)]
         return (
@@ -283,30 +308,36 @@ class Audit:
             self._check_closed(number)
             self.replica.release(*self._counted(self._waiting.pop(number)))
 
-    def _check_letters(self) -> None:
-        node = self.city.app.gossip.node
-        for origin in node.letters.keys() - self._free_origins:
-            letter = node.letters[origin]
-            before = self._letter_orders.get(origin)
+    def _check_letters(self, process: SimulatedProcess) -> None:
+        letters, name = process.app.gossip.node.letters, process.name
+        for origin in letters.keys() - self._free_origins:
+            letter = letters[origin]
+            before = self._letter_orders.get((name, origin))
             if before is not None and letter.order < before:
-                seen = f"{self.city.name} went back to {letter.edition} of {origin}, from {before[:2]}"
+                seen = f"{name} went back to {letter.edition} of {origin}, from {before[:2]}"
                 raise Violated("a newer letter is never replaced by an older one", seen)
-            self._letter_orders[origin] = letter.order
-        for origin, order in self._letter_orders.items():
-            if origin not in node.letters:
-                seen = f"{self.city.name} has lost the letter {order[:2]} of {origin}"
+            self._letter_orders[name, origin] = letter.order
+        for (holder, origin), order in self._letter_orders.items():
+            if holder == name and origin not in letters:
+                seen = f"{name} has lost the letter {order[:2]} of {origin}"
                 raise Violated("committed rows stay as they are", seen)
 
-        for origin in node.letters:
+        for origin in letters:
             control = self.ledger.control(dropped(origin))
-            if control.is_certain and control.value:
-                seen = f"{self.city.name} has dropped {origin}, and has {node.letters[origin].edition} of it"
+            if control.value and self.is_in_force(control):
+                seen = f"{name} has dropped {origin}, and has {letters[origin].edition} of it"
                 raise Violated("a dropped city is not heard", seen)
 
-    def _check_memory(self) -> None:
-        """What is in force is what a restart would find, unless a commit is under way or was not answered."""
-        pricing, node = self.city.app.pricing, self.city.app.gossip.node
+    def _check_memory(self, process: SimulatedProcess) -> None:
+        """What is in force is what a restart would find, unless a commit is under way or was not answered, or
+        another replica has just made it."""
+        pricing, node = process.app.pricing, process.app.gossip.node
         if pricing.waiting_rows or pricing.health.is_lost:
+            return
+        if self.city.has_replicas and not (
+            self.city.true_time - self._changed_at >= MAX_SECONDS_TO_FOLLOW
+            and self.city.is_calm(CALM_SECONDS)
+        ):
             return
         assert self._connection is not None
         read = self._connection.execute
@@ -328,12 +359,13 @@ class Audit:
         ):
             if stored != present:
                 others = sorted(each for each in stored | present if stored.get(each) != present.get(each))
-                seen = f"{self.city.name}: {name} in memory and in the database differ: {others}"
+                seen = f"{process.name}: {name} in memory and in the database differ: {others}"
                 raise Violated("what is in force is what is stored", seen)
 
     def forget_letters(self, origin: str) -> None:
         """An operator's act is under way: its letter may go, or come back."""
-        self._letter_orders.pop(origin, None)
+        for process in self.city.processes:
+            self._letter_orders.pop((process.name, origin), None)
         self._free_origins.add(origin)
 
 

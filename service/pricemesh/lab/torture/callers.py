@@ -71,7 +71,7 @@ class Callers:
             items[-1] = items[0]  # the same decision twice
         known = set(audit.ledger.decisions)
         pin = audit.ledger.control("pin")
-        changes = pin.changes if pin.is_certain else -1
+        changes = pin.changes if audit.is_in_force(pin) else -1
 
         def answer(reply: Reply | None) -> None:
             if reply is None or reply.status == 503:
@@ -116,7 +116,7 @@ class Callers:
             for amounts in (ledger.amounts, audit.amounts_sent):
                 amounts.setdefault(item["decision_id"], set()).add(item[audit.feedback_field])
         freeze = ledger.control("freeze")
-        changes = freeze.changes if freeze.is_certain and freeze.value else -1
+        changes = freeze.changes if audit.is_in_force(freeze) and freeze.value else -1
 
         def answer(reply: Reply | None) -> None:
             if reply is None or reply.status == 503:
@@ -175,6 +175,7 @@ class Callers:
         def answer(reply: Reply | None) -> None:
             if reply is not None and reply.status == 200 and control.changes == number and is_alone:
                 control.value, control.is_certain = value, True
+                control.since = self._network.loop.time()
 
         def end(reply: Reply | None) -> None:
             if reply is not None:

@@ -41,8 +41,8 @@ class Outcome(NamedTuple):
     violation: Violation | None
 
 
-def run_seed(seed: int, step_count: int) -> Outcome:
-    plan = make_plan(seed, step_count)
+def run_seed(seed: int, step_count: int, has_replicas: bool | None = None) -> Outcome:
+    plan = make_plan(seed, step_count, has_replicas)
     return run_steps(plan, plan.steps)
 
 
