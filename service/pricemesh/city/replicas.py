@@ -32,6 +32,7 @@ class Role:
         self._runtime = runtime
         self._lease = lease
         self.look = look  # at what other replicas wrote; None: there are none
+        self._hold: asyncio.Future[Any] | None = None  # the newest call of `Lease.hold`
         self.is_publisher = lease is None
         self.followed_at = runtime.monotonic()  # when this replica last knew all rows
 
@@ -54,7 +55,8 @@ class Role:
         """A publisher knows all that was published, so `catch_up` reads all rows first."""
         if self._lease is None:
             return
-        is_held = await self._runtime.in_thread(self._lease.hold)
+        self._hold = asyncio.ensure_future(self._runtime.in_thread(self._lease.hold))
+        is_held = await asyncio.shield(self._hold)
         if is_held and not self.is_publisher:
             await catch_up()
         if is_held != self.is_publisher:
@@ -65,6 +67,8 @@ class Role:
     async def end(self) -> None:
         if self._lease is not None:
             self.is_publisher = False
+            if self._hold is not None:  # it has gone on though nobody waits for it
+                await asyncio.wait([self._hold])
             await self._runtime.in_thread(self._lease.release)
 
     def as_dict(self) -> dict[str, Any] | None:

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from pricemesh.lab.torture.defects import DEFECTS, planted
+from pricemesh.lab.torture.defects import DEFECTS
 from pricemesh.lab.torture.plan import ACTIONS, make_plan
+from pricemesh.lab.torture.planting import planted
 from pricemesh.lab.torture.run import find_defect, run_seed, run_with_defect, shorten
 
 SEEDS, STEPS, GROUPS = 200, 120, 8

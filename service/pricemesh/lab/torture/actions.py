@@ -135,6 +135,9 @@ class Actions:
 
     # Replicas
 
+    def rush(self, audit: Audit, rng: Random) -> str:
+        return self._callers.rush(audit, rng)
+
     def pause_replica(self, audit: Audit, rng: Random) -> str:
         """SIGSTOP, at once or in the middle of what it does with the database."""
         return self._signal_replica(audit, rng, SimulatedProcess.pause)

@@ -71,6 +71,7 @@ ACTIONS: dict[str, float] = {
     "lie": 5,
 }
 REPLICA_ACTIONS: dict[str, float] = {  # in meshes with replicas, beside those above
+    "rush": 14,
     "pause_replica": 3,
     "resume_replica": 6,
     "kill_publisher": 2,

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pricemesh.lab.torture.actions import Actions
-from pricemesh.lab.torture.defects import DEFECTS, planted
+from pricemesh.lab.torture.defects import DEFECTS
 from pricemesh.lab.torture.ledger import Violated
 from pricemesh.lab.torture.plan import Plan, Step, make_plan
+from pricemesh.lab.torture.planting import planted
 from pricemesh.lab.torture.simulated_mesh import SimulatedMesh
 from pricemesh.lab.torture.virtual_loop import Deadlock
 

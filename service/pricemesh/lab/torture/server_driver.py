@@ -25,8 +25,8 @@ from pricemesh.lab.torture.server import (
     SimulatedServer,
     StatementResult,
 )
-from pricemesh.lab.torture.threads import obey_signal
-from pricemesh.lab.torture.virtual_loop import Process
+from pricemesh.lab.torture.threads import current_thread, obey_signal
+from pricemesh.lab.torture.virtual_loop import PROCESS, Process
 from pricemesh.runtime import Runtime
 from pricemesh.store import sqlite_statements
 from pricemesh.store.backend import NO_VERSIONS, Backend, InsertResult, TimeLimits, Versions
@@ -67,8 +67,13 @@ class Driver:
         self._end_transaction(self._server.commit)
 
     def rollback(self) -> None:
-        if not self.closed:
+        if not self.closed and self._is_called_by_its_process:
             self._end_transaction(self._server.roll_back)
+
+    @property
+    def _is_called_by_its_process(self) -> bool:
+        """Not so when what a dead process had is collected or unwound."""
+        return current_thread() is not None and PROCESS.get() is self._session.process
 
     def _end_transaction(self, end: Any) -> None:
         if self._in_transaction:
@@ -76,7 +81,7 @@ class Driver:
             self._call(partial(end, self._session))
 
     def _call(self, work: Any) -> Any:
-        if self.closed:
+        if self.closed or not self._is_called_by_its_process:
             raise ConnectionEnded("the connection is closed")
         obey_signal(self._session.process, self._server.loop)
         try:

@@ -182,10 +182,16 @@ class SimulatedCity:
         self.disturbed_at = self._loop.time()
 
     def is_calm(self, seconds: float) -> bool:
-        """Whether its replicas and their server have gone on undisturbed for so long."""
+        """Whether nothing has happened to its replicas and their server for so long."""
         server = self.server
         times = [server.disturbed_at, self.disturbed_at, *(each.disturbed_at for each in self.processes)]
-        return server.is_well and not server.cuts and self._loop.time() - max(times) >= seconds
+        return server.is_well and self._loop.time() - max(times) >= seconds
+
+    @property
+    def connected(self) -> list[SimulatedProcess]:
+        """The processes that serve, and reach the database."""
+        cuts = self._server.cuts if self._server is not None else {}
+        return [process for process in self.serving if process.name not in cuts]
 
     def back_up(self, target: Path) -> None:
         back_up(self.files, target)
