@@ -2,15 +2,25 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pricemesh.core.decision import DecisionCodec
 from pricemesh.core.policies import Learner
 from pricemesh.lab.torture.ledger import Control, Ledger, Violated, dropped
+from pricemesh.lab.torture.refusals import Refusals
+from pricemesh.lab.torture.rows import (
+    DECISIONS_QUERY,
+    FEEDBACK_QUERY,
+    DecisionRow,
+    FeedbackRow,
+    check_money,
+    difference,
+    names_of,
+    times_of,
+)
 from pricemesh.lab.torture.simulated_city import SimulatedCity
 from pricemesh.lab.torture.simulated_process import SimulatedProcess
 
@@ -18,35 +28,6 @@ TOLERANCE = 1e-9
 MAX_SECONDS_TO_FOLLOW = 1.0  # until a change is in force at all replicas
 CALM_SECONDS = 2.0  # after which replicas have got over what befell them
 MAX_SECONDS_TO_PUBLISH = 5.0  # until there is a publisher again
-_DECISIONS = (
-    "SELECT number, id, subject, arm, price, limited_by, vectors, propensity, chance "
-    "FROM decisions WHERE number > ? ORDER BY number"
-)
-_FEEDBACK = (
-    "SELECT number, decision, reward, sold, by_default, version "
-    "FROM feedback WHERE number > ? ORDER BY number"
-)
-
-
-class DecisionRow(NamedTuple):
-    number: int
-    id: str
-    subject: str | None
-    arm: int
-    price: float
-    limited_by: str
-    vectors: bytes
-    propensity: float
-    chance: float | None
-
-
-class FeedbackRow(NamedTuple):
-    number: int
-    decision: int
-    reward: float
-    sold: float | None
-    by_default: int
-    version: int | None
 
 
 class Audit:
@@ -60,6 +41,7 @@ class Audit:
         # What is under way when the database is replaced arrives at the new one: no backup undoes it.
         self.changes_under_way: Counter[str] = Counter()  # of controls, by name
         self.amounts_sent: dict[str, set[float]] = {}  # by decision id
+        self.refusals = Refusals()
         self._seen_before: dict[str, float] = {}  # when the decisions of a replaced database were seen, by id
         self._begin()
 
@@ -82,6 +64,7 @@ class Audit:
         self.close()
         self._seen_before |= {row.id: self._seen_at[row.number] for row in self._decisions}
         self.ledger = ledger
+        self.refusals.clear()
         for name in +self.changes_under_way:
             ledger.control(name).is_certain = False
         self._letter_orders = {}
@@ -101,6 +84,7 @@ class Audit:
         self._read()
         self._seen_before = {}
         self._check_acknowledged()
+        self.refusals.check(self.city.name, self._by_id, self._by_decision)
         for process in self.city.serving:
             self._check_learner(process)
         for process in self.city.connected:
@@ -148,10 +132,10 @@ class Audit:
             self._reopen()
         assert self._connection is not None
         last = self._decisions[-1].number if self._decisions else 0
-        for values in self._connection.execute(_DECISIONS, (last,)).fetchall():
+        for values in self._connection.execute(DECISIONS_QUERY, (last,)).fetchall():
             self._add_decision(DecisionRow(*values))
         last = self._feedback[-1].number if self._feedback else 0
-        for values in self._connection.execute(_FEEDBACK, (last,)).fetchall():
+        for values in self._connection.execute(FEEDBACK_QUERY, (last,)).fetchall():
             self._add_feedback(FeedbackRow(*values))
         ((changes,),) = self._connection.execute("SELECT changes FROM shared_log").fetchall()
         if changes != self._changes:
@@ -163,11 +147,11 @@ class Audit:
         path = self.city.database_path
         self._connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         self._path = path
-        for query, before in ((_DECISIONS, self._decisions), (_FEEDBACK, self._feedback)):
+        for query, before in ((DECISIONS_QUERY, self._decisions), (FEEDBACK_QUERY, self._feedback)):
             stored = self._connection.execute(query, (0,)).fetchall()[: len(before)]
             if stored != [tuple(row) for row in before]:
                 raise Violated(
-                    "committed rows stay as they are", f"{self.city.name}: {_difference(before, stored)}"
+                    "committed rows stay as they are", f"{self.city.name}: {difference(before, stored)}"
                 )
 
     def _add_decision(self, row: DecisionRow) -> None:
@@ -199,7 +183,7 @@ class Audit:
         decision = self._by_number[row.decision]
         if decision.id in self._by_decision:
             raise Violated("feedback is learned once", f"{self.city.name}: two rows for {decision.id}")
-        self._check_money(row, decision)
+        check_money(self.city.settings, row, decision)
         if row.by_default:
             self._check_closed(row.decision)
         self._feedback.append(row)
@@ -234,19 +218,6 @@ class Audit:
         """As `Learner.pend` takes a decision."""
         chances = None if row.chance is None else np.array([row.chance])
         return self._codec.contexts([row.vectors]), np.array([row.arm]), chances
-
-    def _check_money(self, row: FeedbackRow, decision: DecisionRow) -> None:
-        """In a city of purchases a reward is the margin times the units sold."""
-        reward, space = self.city.settings.reward, self.city.settings.features.space
-        expected: float = row.reward
-        if reward.is_purchase and row.sold is not None:
-            context = DecisionCodec(self.city.settings.shape).context(decision.vectors)
-            named = space.named(context)
-            cost = reward.cost if isinstance(reward.cost, float) else named["local"][reward.cost]
-            expected = (decision.price - cost) * row.sold
-        if (row.sold is not None) != reward.is_purchase or row.reward != expected:
-            seen = f"{self.city.name}: {row} for {decision.id} at {decision.price}"
-            raise Violated("a reward is the money that a sale brought", seen)
 
     @property
     def feedback_field(self) -> str:
@@ -358,11 +329,11 @@ class Audit:
             if origin in node.letters and origin not in self._free_origins
         }
         for name, stored, present in (
-            ("controls", dict(read("SELECT name, since FROM controls").fetchall()), _since(controls)),
+            ("controls", dict(read("SELECT name, since FROM controls").fetchall()), times_of(controls)),
             (
                 "dropped",
-                _names(origin for (origin,) in read("SELECT origin FROM dropped")),
-                _names(node.dropped_origins),
+                names_of(origin for (origin,) in read("SELECT origin FROM dropped")),
+                names_of(node.dropped_origins),
             ),
             ("trusted", dict(read("SELECT origin, key FROM trusted").fetchall()), node.trusted_keys),
             ("letters", letters, {origin: node.letters[origin].wire for origin in letters}),
@@ -377,19 +348,3 @@ class Audit:
         for process in self.city.processes:
             self._letter_orders.pop((process.name, origin), None)
         self._free_origins.add(origin)
-
-
-def _names(origins: Iterable[str]) -> dict[str, bool]:
-    return dict.fromkeys(origins, True)
-
-
-def _since(controls: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """When each control was put in force."""
-    return {name: control["since"] for name, control in controls.items()}
-
-
-def _difference(before: Collection[Any], stored: list[Any]) -> str:
-    for row, other in zip(before, stored, strict=False):
-        if tuple(row) != other:
-            return f"{row} became {other}"
-    return f"{len(before)} rows became {len(stored)}"

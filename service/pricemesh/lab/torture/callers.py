@@ -9,6 +9,7 @@ from pricemesh.lab.torture.audit import Audit
 from pricemesh.lab.torture.ledger import Violated, dropped
 from pricemesh.lab.torture.network import OUTSIDE, Network, http_request
 from pricemesh.lab.torture.plan import LOCAL, MAX_UNITS, PRICES, SHARED
+from pricemesh.lab.torture.refusals import FEEDBACK, PRICE
 from pricemesh.runtime import Reply
 
 CALLER = "http://caller"
@@ -74,13 +75,24 @@ class Callers:
         self._ask(audit, items, is_batch=count > 0, again=again)
         return f"{[item.get('decision_id') for item in items]}"
 
-    def _ask(self, audit: Audit, items: list[Item], is_batch: bool = False, again: bool = False) -> None:
+    def _ask(
+        self,
+        audit: Audit,
+        items: list[Item],
+        *,
+        is_batch: bool = False,
+        again: bool = False,
+        amount: float | None = None,
+    ) -> None:
+        """With an amount, each decision gets it as feedback as soon as it is answered."""
+        audit.refusals.note_call(PRICE, items, audit.ledger.decisions)
         known = set(audit.ledger.decisions)
         pin = audit.ledger.control("pin")
         changes = pin.changes if audit.is_in_force(pin) else -1
 
         def answer(reply: Reply | None) -> None:
             if reply is None or reply.status == 503:
+                audit.refusals.note_answer(PRICE, items, reply)
                 return
             if reply.status != 200:
                 raise Violated("no unforeseen answer", f"/price: {reply.status} {reply.body!r}")
@@ -91,6 +103,10 @@ class Callers:
                 if is_new and pin.changes == changes and pin.value not in (None, decision["price"]):
                     seen = f"{decision['decision_id']} at {decision['price']} while {pin.value} is pinned"
                     raise Violated("a pin is obeyed", seen)
+                if amount is not None:
+                    self._tell(
+                        audit, [{"decision_id": decision["decision_id"], audit.feedback_field: amount}]
+                    )
 
         if is_batch:
             self.send(audit, "POST", "/price/batch", {"requests": items}, answer)
@@ -119,6 +135,7 @@ class Callers:
         return f"{[(item['decision_id'], item[audit.feedback_field]) for item in items]}"
 
     def _tell(self, audit: Audit, items: list[Item], is_batch: bool = False) -> None:
+        audit.refusals.note_call(FEEDBACK, items, audit.ledger.decisions)
         ledger = audit.ledger
         first_time = {item["decision_id"] for item in items} - set(audit.amounts_sent)
         for item in items:
@@ -129,6 +146,7 @@ class Callers:
 
         def answer(reply: Reply | None) -> None:
             if reply is None or reply.status == 503:
+                audit.refusals.note_answer(FEEDBACK, items, reply)
                 return
             body = json.loads(reply.body)
             outcomes = (
@@ -176,7 +194,8 @@ class Callers:
         id_, other = f"d{self._ids}", self._feedback_item(audit, rng, again=False)
         for _ in range(calls):
             item = self._price_item(audit, rng, again=False)
-            self._ask(audit, [item | {"decision_id": id_} if rng.random() < 0.2 else item])
+            amount = rng.choice((None, *self._possible(audit)))
+            self._ask(audit, [item | {"decision_id": id_} if rng.random() < 0.2 else item], amount=amount)
         for _ in range(calls):
             again = other | {audit.feedback_field: rng.choice(self._possible(audit))}
             item = again if rng.random() < 0.3 else self._feedback_item(audit, rng, again=False)

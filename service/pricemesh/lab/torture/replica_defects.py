@@ -3,10 +3,10 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pricemesh.city.replicas import Role
 from pricemesh.gossip import intake, publisher
 from pricemesh.lab.torture.planting import Defect, Original, Patch
 from pricemesh.store import shared_database
+from pricemesh.store.database import Database
 from pricemesh.store.lease import Lease
 from pricemesh.store.postgres import SINGLE_WRITER
 from pricemesh.store.shared_database import SharedDatabase
@@ -20,8 +20,8 @@ def _decisions_out_of_turn(original: Original, backend: Any, table: str) -> Any:
     return SINGLE_WRITER if table == "decisions" else original(backend, table)
 
 
-def _versions_out_of_turn(original: Original, backend: Any, table: str) -> Any:
-    return SINGLE_WRITER if table == "feedback" else original(backend, table)
+def _write_once(_original: Original, database: Any, commands: Any) -> Any:
+    return Database.write(database, commands)
 
 
 def _learn_as_if_alone(original: Original, database: Any, connection: Any, outcome: Any) -> Any:
@@ -58,12 +58,6 @@ def _take_lease(_original: Original, _lease: Any) -> bool:
     return True
 
 
-async def _publish_unread(original: Original, role: Any, _catch_up: Any) -> None:
-    async def catch_up() -> None: ...
-
-    await original(role, catch_up)
-
-
 def _any_is_newer(_original: Original, _wire: bytes, _stored: bytes) -> bool:
     return True
 
@@ -73,9 +67,9 @@ REPLICA_DEFECTS: dict[str, Defect] = {
         "replicas do not wait for their turn to number decisions",
         (Patch(SharedPostgres, "_order", _decisions_out_of_turn),),
     ),
-    "versions-out-of-turn": Defect(
-        "a replica numbers its feedback by what it knows itself",
-        (Patch(SharedPostgres, "_order", _versions_out_of_turn),),
+    "conflict-refused": Defect(
+        "callers are refused whose ids another replica has just written",
+        (Patch(SharedDatabase, "_write_again", _write_once),),
     ),
     "others-skipped": Defect(
         "own feedback is learned before that of others with lower versions",
@@ -96,9 +90,6 @@ REPLICA_DEFECTS: dict[str, Defect] = {
         "a publisher does not notice that it lost its lease", (Patch(Lease, "hold", _keep_lease),)
     ),
     "lease-taken": Defect("every replica publishes", (Patch(Lease, "hold", _take_lease),)),
-    "publishes-unread": Defect(
-        "a publisher begins without having read all rows", (Patch(Role, "renew", _publish_unread),)
-    ),
     "older-letter-stored": Defect(
         "a replica stores an older letter in place of a newer one",
         (Patch(intake, "is_newer", _any_is_newer), Patch(publisher, "is_newer", _any_is_newer)),

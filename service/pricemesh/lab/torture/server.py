@@ -8,82 +8,41 @@ in one point: of transactions that write, one at a time has begun to.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
-from pricemesh.errors import StorageCause
 from pricemesh.lab.torture.machine import MAX_SLOW_JOB_SECONDS
 from pricemesh.lab.torture.network import OUTSIDE
+from pricemesh.lab.torture.server_faults import ServerFaults
 from pricemesh.lab.torture.server_locks import Lock, ServerError
-from pricemesh.lab.torture.threads import Thread, Wake, current_thread
+from pricemesh.lab.torture.server_session import (
+    ConnectionEnded,
+    ConnectionRefused,
+    Insertion,
+    ServerSilent,
+    Session,
+    StatementResult,
+)
+from pricemesh.lab.torture.threads import Thread, Wake, current_thread, sleep
 from pricemesh.lab.torture.virtual_loop import Process, VirtualLoop
 
 MIN_TRIP_SECONDS, MAX_TRIP_SECONDS = 0.0001, 0.001  # of a message between client and server
+CHANCE_OF_LATE_TRIP, MAX_LATE_TRIP_SECONDS = 0.08, 0.03
 MAX_HESITATION_SECONDS = 0.06  # of an INSERT, between its numbers and its rows
 KEEPALIVE_SECONDS = 11.0  # until the server notices that a client does not answer any more
 MAX_SECONDS_TO_TERMINATE = 0.03
+CLOSED = "the server closed the connection unexpectedly"
 FOR_UPDATE = "/* FOR UPDATE */"  # in SQLite's dialect, which has no such clause
 WRITING = ("INSERT", "UPDATE", "DELETE")
 
 
-class ConnectionEnded(sqlite3.OperationalError):
-    """By the server, or on the way there."""
-
-    cause = StorageCause.CONNECTION_LOST
-
-
-class ServerSilent(sqlite3.OperationalError):
-    """Nothing was heard from the server for too long."""
-
-    cause = StorageCause.TIMEOUT
-
-
-class ConnectionRefused(sqlite3.OperationalError):
-    cause = StorageCause.GONE
-
-
-class StatementResult(NamedTuple):
-    description: Any = None
-    rows: Iterable[Any] = ()
-    row_count: int = -1
-
-
-class Session:
-    """The server's side of a connection."""
-
-    def __init__(self, pid: int, started_at: str, process: Process, database: sqlite3.Connection) -> None:
-        self.pid = pid
-        self.started_at = started_at
-        self.process = process
-        self.database = database
-        self.milliseconds: dict[str, float] = {}  # time limits, by name
-        self.start_idle_seconds: float | None = None  # instead of the limit, until the transaction ends
-        self.is_open = True
-        self.is_busy = False
-        self.in_transaction = False
-        self.has_client = True
-        self.used_at = 0.0
-        self.is_watched = False
-        self.thread: Thread | None = None  # of the statement under way; referred to, as it may wait for ever
-        self.client: Wake | None = None  # who waits for the answer
-
-    def limit_seconds(self, name: str) -> float | None:
-        return self.milliseconds.get(name, 0.0) / 1000 or None
-
-    @property
-    def idle_seconds(self) -> float | None:
-        """How long it may be idle now."""
-        if self.in_transaction:
-            return self.start_idle_seconds or self.limit_seconds("idle_in_transaction_session_timeout")
-        return self.limit_seconds("idle_session_timeout")
-
-
-class SimulatedServer:
+class SimulatedServer(ServerFaults):
     def __init__(self, loop: VirtualLoop, rng: Random, path: Path) -> None:
+        super().__init__()
         self.loop = loop
         self.path = path
         self._rng = rng
@@ -92,25 +51,9 @@ class SimulatedServer:
         self.sequences: dict[str, int] = {}
         self.write_lock = Lock(loop)
         self.advisory_locks: dict[int, Lock] = {}
-        self.is_down = False
         self.is_closed = False
-        self.cuts: dict[str, bool] = {}  # by a client's name: whether it hears nothing at all
-        self.disturbed_at = 0.0  # when anything was last wrong
-        self.is_full = False
-        self.is_slow = False
-        self.commits_to_refuse = 0
-        self.answers_to_lose = 0
 
     # Faults
-
-    @property
-    def is_well(self) -> bool:
-        faults = self.commits_to_refuse + self.answers_to_lose
-        return not (self.is_down or self.is_full or self.is_slow or faults)
-
-    def mend(self) -> None:
-        self.is_full = self.is_slow = self.is_down = False
-        self.commits_to_refuse = self.answers_to_lose = 0
 
     def cut_off(self, client: str, *, silently: bool) -> None:
         """A client reaches the server no more. Silently: nobody is told; else connections are reset."""
@@ -133,8 +76,7 @@ class SimulatedServer:
         self.loop.call_later(seconds, self._come_up, context=OUTSIDE)
 
     def _come_up(self) -> None:
-        self.is_down = False
-        self.disturbed_at = self.loop.time()
+        self.is_down, self.disturbed_at = False, self.loop.time()
 
     def forget(self, process: Process) -> None:
         """A client is dead. What it has sent is still carried out."""
@@ -158,9 +100,9 @@ class SimulatedServer:
     def connect(self, process: Process, max_seconds: float, idle_in_transaction_seconds: float) -> Session:
         """Called by a thread of the client."""
         if self.cuts.get(process.name, False):
-            self._sleep(max_seconds)
+            sleep(self.loop, max_seconds)
             raise ServerSilent(f"the server has been silent for {max_seconds:g} s")
-        self._sleep(self._trip_seconds())
+        sleep(self.loop, self._trip_seconds())
         if self.is_down or self.is_closed or process.name in self.cuts:
             raise ConnectionRefused("connection refused")
         database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
@@ -190,13 +132,13 @@ class SimulatedServer:
             ("greatest", 2, max),
             ("pg_backend_pid", 0, lambda: session.pid),
             ("pg_terminate_backend", 1, terminate),
-            ("pg_try_advisory_lock", 1, lambda key: self._advisory_lock(key).try_acquire(session)),
+            ("pg_try_advisory_lock", 1, lambda key: self._lock(key).try_acquire(session)),
             ("pg_try_advisory_lock_shared", 1, lambda _key: True),  # nobody here must be alone
             ("pg_advisory_unlock_all", 0, lambda: self._release_advisory_locks(session)),
         ):
             session.database.create_function(name, arguments, function)
 
-    def _advisory_lock(self, key: int) -> Lock:
+    def _lock(self, key: int) -> Lock:
         return self.advisory_locks.setdefault(key, Lock(self.loop))
 
     def _release_advisory_locks(self, session: Session) -> None:
@@ -212,8 +154,7 @@ class SimulatedServer:
         del self.sessions[session.pid]
         session.database.close()
         if is_told:
-            fault = ConnectionEnded("the server closed the connection unexpectedly")
-            self._answer_client(session, None, fault)
+            self._answer_client(session, None, ConnectionEnded(CLOSED))
 
     def _watch(self, session: Session) -> None:
         """End what is idle for too long."""
@@ -260,8 +201,7 @@ class SimulatedServer:
 
     def _serve(self, session: Session, work: Callable[[], Any]) -> None:
         if not session.is_open:
-            fault = ConnectionEnded("the server closed the connection unexpectedly")
-            self._answer_client(session, None, fault)
+            self._answer_client(session, None, ConnectionEnded(CLOSED))
             return
         session.thread = Thread(work, partial(self._finish, session))
         session.thread.start()
@@ -283,7 +223,8 @@ class SimulatedServer:
             self.loop.call_later(seconds, client, result, fault, context=session.process.context)
 
     def _trip_seconds(self) -> float:
-        return self._rng.uniform(MIN_TRIP_SECONDS, MAX_TRIP_SECONDS)
+        is_late = self._rng.random() < CHANCE_OF_LATE_TRIP
+        return self._rng.uniform(MIN_TRIP_SECONDS, MAX_LATE_TRIP_SECONDS if is_late else MAX_TRIP_SECONDS)
 
     # Statements, in a thread of the server
 
@@ -332,12 +273,12 @@ class SimulatedServer:
         database.executemany("INSERT INTO temp.pg_stat_activity VALUES (?, ?)", rows)
         return sql.replace("::TEXT", "")
 
-    def insert(self, session: Session, insertion: "Insertion", *, autocommit: bool) -> tuple[int, int]:
+    def insert(self, session: Session, insertion: Insertion, *, autocommit: bool) -> tuple[int, int]:
         """Wait for the turn, take numbers, write the rows; returns the last number, and the version before
         those of the rows."""
         self._work_slowly(session)
         if insertion.lock is not None:
-            self._advisory_lock(insertion.lock).acquire(session)
+            self._lock(insertion.lock).acquire(session)
         before = insertion.after
         try:
             if insertion.raises_version:
@@ -357,7 +298,7 @@ class SimulatedServer:
             self.commit(session, insertion.lock)
         return rows[-1][0], before
 
-    def _take_numbers(self, session: Session, insertion: "Insertion") -> range:
+    def _take_numbers(self, session: Session, insertion: Insertion) -> range:
         table = insertion.table
         if table not in self.sequences:
             ((last,),) = session.database.execute(f"SELECT max(number) FROM {table}").fetchall()
@@ -397,7 +338,7 @@ class SimulatedServer:
         session.in_transaction, session.start_idle_seconds = False, None
         self.write_lock.release(session)
         if lock is not None:
-            self._advisory_lock(lock).release(session)
+            self._lock(lock).release(session)
 
     def _work_slowly(self, session: Session) -> None:
         if not self.is_slow or self._rng.random() > 0.3:
@@ -410,40 +351,6 @@ class SimulatedServer:
             raise ServerError("57014", "canceling statement due to statement timeout")
 
     def _pause(self, session: Session, seconds: float) -> None:
-        self._sleep(seconds)
+        sleep(self.loop, seconds)
         if not session.is_open:
-            raise ConnectionEnded("the session was ended meanwhile")
-
-    def _sleep(self, seconds: float) -> None:
-        thread = current_thread()
-        if thread is None:
-            raise ConnectionEnded("the server is gone")
-        thread.wait(lambda wake: self.loop.call_later(seconds, wake))
-
-
-class Insertion(NamedTuple):
-    """Rows for one INSERT, as Postgres would get them."""
-
-    table: str
-    columns: tuple[str, ...]
-    rows: list[tuple[Any, ...]]
-    after: int  # the version before those in the rows
-    size: int  # how many rows have a version
-    lock: int | None  # an advisory lock to wait for
-    raises_version: bool  # whether the versions follow those that others wrote meanwhile
-
-    @property
-    def sql(self) -> str:
-        marks = ", ".join("?" for _ in range(len(self.columns) + 1))
-        return f"INSERT INTO {self.table} (number, {', '.join(self.columns)}) VALUES ({marks})"
-
-    def numbered(self, numbers: Iterable[int], before: int) -> list[tuple[Any, ...]]:
-        place = self.columns.index("version") if "version" in self.columns else None
-        rows = self.rows
-        if place is not None and before != self.after:
-            shift = before - self.after
-            rows = [
-                row if row[place] is None else (*row[:place], row[place] + shift, *row[place + 1 :])
-                for row in rows
-            ]
-        return [(number, *row) for number, row in zip(numbers, rows, strict=True)]
+            raise ConnectionEnded(CLOSED)

@@ -16,13 +16,12 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.pool import QueuePool
 
 from pricemesh.lab.torture.network import OUTSIDE
-from pricemesh.lab.torture.server import (
-    FOR_UPDATE,
+from pricemesh.lab.torture.server import FOR_UPDATE, SimulatedServer
+from pricemesh.lab.torture.server_session import (
     ConnectionEnded,
     Insertion,
     ServerSilent,
     Session,
-    SimulatedServer,
     StatementResult,
 )
 from pricemesh.lab.torture.threads import current_thread, obey_signal

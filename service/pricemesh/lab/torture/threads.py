@@ -76,6 +76,13 @@ def current_thread() -> Thread | None:
     return getattr(getcurrent(), "thread", None)
 
 
+def sleep(loop: VirtualLoop, seconds: float) -> None:
+    """Of the current thread."""
+    thread = current_thread()
+    assert thread is not None
+    thread.wait(lambda wake: loop.call_later(seconds, wake))
+
+
 def obey_signal(process: Process, loop: VirtualLoop) -> None:
     """Before a statement: a process may be killed or stopped just there."""
     if process.at_statement is not None:
