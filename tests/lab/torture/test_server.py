@@ -102,6 +102,15 @@ def test_replicas_that_write_at_the_same_time_get_dense_versions(
     assert versions == [1, 2, 3, 4]
 
 
+def test_feedback_that_comes_twice_in_one_commit_has_one_version(replicas: list[Replica]) -> None:
+    first, second = replicas
+    first.write(*save("a", "b"))
+    second.follow()
+    first.write(feedback("a"))
+    outcome = second.write(feedback("b"), feedback("b"), feedback("b", reward=0.5), feedback("a"))
+    assert [[item.version for item in result] for result in outcome.results] == [[2], [2], [2], [1]]
+
+
 def test_what_is_recovered_before_a_group_that_fails_counts_with_the_next_commit(
     replicas: list[Replica], server: SimulatedServer
 ) -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pricemesh.lab.torture.defects import DEFECTS
-from pricemesh.lab.torture.plan import ACTIONS, make_plan
+from pricemesh.lab.torture.plan import ACTIONS, REPLICA_ACTIONS, make_plan
 from pricemesh.lab.torture.planting import planted
 from pricemesh.lab.torture.run import find_defect, run_seed, run_with_defect, shorten
 
@@ -37,9 +37,19 @@ FAILED_ONCE = {  # seed and steps: what it found
 }
 
 
+FAILED_WITH_REPLICAS = {
+    (6012, 200): "the same feedback twice in one commit was answered with two versions",
+}
+
+
 @pytest.mark.parametrize(("seed", "steps"), FAILED_ONCE)
 def test_a_seed_that_failed_once_does_not_fail_again(seed: int, steps: int) -> None:
-    assert run_seed(seed, steps).violation is None
+    assert run_seed(seed, steps, has_replicas=False).violation is None
+
+
+@pytest.mark.parametrize(("seed", "steps"), FAILED_WITH_REPLICAS)
+def test_a_seed_with_replicas_that_failed_once_does_not_fail_again(seed: int, steps: int) -> None:
+    assert run_seed(seed, steps, has_replicas=True).violation is None
 
 
 def test_a_seed_repeats_its_run_to_the_byte_in_any_process() -> None:
@@ -60,8 +70,15 @@ def test_a_seed_repeats_its_run_to_the_byte_in_any_process() -> None:
 
 
 def test_plans_draw_every_action() -> None:
-    drawn = {step.action for seed in range(30) for step in make_plan(seed, 300).steps}
-    assert drawn == set(ACTIONS)
+    for has_replicas, actions in ((False, set(ACTIONS)), (True, {*ACTIONS, *REPLICA_ACTIONS})):
+        plans = [make_plan(seed, 300, has_replicas) for seed in range(30)]
+        assert {step.action for plan in plans for step in plan.steps} == actions
+
+
+def test_about_half_of_the_meshes_have_replicas() -> None:
+    counts = [max(make_plan(seed, 1).replicas) for seed in range(400)]
+    assert 160 <= sum(count > 1 for count in counts) <= 240  # four standard errors
+    assert set(counts) == {1, 2, 3}
 
 
 def test_a_seed_has_one_plan_and_every_seed_another() -> None:
@@ -69,7 +86,13 @@ def test_a_seed_has_one_plan_and_every_seed_another() -> None:
     assert make_plan(3, 50).steps != make_plan(4, 50).steps
 
 
-QUICKLY_FOUND = ("answer-before-commit", "no-deduplication", "version-reused", "learned-twice")
+QUICKLY_FOUND = (
+    "answer-before-commit",
+    "no-deduplication",
+    "version-reused",
+    "learned-twice",
+    "own-rows-twice",
+)
 
 
 @pytest.mark.parametrize("name", QUICKLY_FOUND)
