@@ -2,8 +2,10 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -86,13 +88,7 @@ def test_a_seed_has_one_plan_and_every_seed_another() -> None:
     assert make_plan(3, 50).steps != make_plan(4, 50).steps
 
 
-QUICKLY_FOUND = (
-    "answer-before-commit",
-    "no-deduplication",
-    "version-reused",
-    "learned-twice",
-    "own-rows-twice",
-)
+QUICKLY_FOUND = ("answer-before-commit", "no-deduplication", "version-reused", "learned-twice", "lease-kept")
 
 
 @pytest.mark.parametrize("name", QUICKLY_FOUND)
@@ -117,6 +113,34 @@ def test_a_history_is_shortened_to_steps_that_still_fail() -> None:
         shortest = shorten(violation, STEPS)
     assert shortest.invariant == violation.invariant
     assert 0 < len(shortest.history) < len(violation.history)
+
+
+POOL = """
+import os, sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pricemesh.lab.torture.run import prepare_worker
+
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=prepare_worker) as pool:
+        print(pool.submit(os.getpid).result(), flush=True)
+        sys.stdin.read()
+"""
+
+
+def test_workers_end_when_the_command_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "pool.py"
+    script.write_text(POOL)
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, script], stdin=pipe, stdout=pipe, text=True) as command:
+        assert command.stdout is not None
+        worker = os.pidfd_open(int(command.stdout.readline()))
+        command.kill()
+    try:
+        ready, _, _ = select.select([worker], [], [], 60)
+    finally:
+        os.close(worker)
+    assert ready
 
 
 def test_the_command_writes_its_result_as_json() -> None:
