@@ -58,11 +58,8 @@ class SimulatedServer(ServerFaults):
     def cut_off(self, client: str, *, silently: bool) -> None:
         """A client reaches the server no more. Silently: nobody is told; else connections are reset."""
         self.cuts[client] = silently
-        ends = partial(self._end_unreached, client)
-        if silently:
-            self.loop.call_later(KEEPALIVE_SECONDS, ends, context=OUTSIDE)
-        else:
-            ends()
+        seconds = KEEPALIVE_SECONDS if silently else 0.0
+        self.loop.call_later(seconds, self._end_unreached, client, context=OUTSIDE)
 
     def _end_unreached(self, client: str) -> None:
         for session in list(self.sessions.values()):
@@ -106,8 +103,7 @@ class SimulatedServer(ServerFaults):
         if self.is_down or self.is_closed or process.name in self.cuts:
             raise ConnectionRefused("connection refused")
         database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-        for pragma in ("synchronous=OFF", "foreign_keys=ON", "busy_timeout=0"):
-            database.execute(f"PRAGMA {pragma}").close()
+        database.executescript("PRAGMA synchronous=OFF; PRAGMA foreign_keys=ON; PRAGMA busy_timeout=0")
         session = Session(next(self._pids), f"{self.loop.time():.6f}", process, database)
         session.milliseconds["idle_in_transaction_session_timeout"] = 1000 * idle_in_transaction_seconds
         self.sessions[session.pid] = session
@@ -166,13 +162,11 @@ class SimulatedServer(ServerFaults):
 
     def _look_at(self, session: Session) -> None:
         session.is_watched = False
-        limit_seconds = session.idle_seconds
-        if not session.is_open or session.is_busy or limit_seconds is None:
-            return
-        if self.loop.time() - session.used_at >= limit_seconds - 1e-9:
+        limit_seconds, now = session.idle_seconds, self.loop.time()
+        is_idle = not session.is_busy and limit_seconds is not None
+        if is_idle and now - session.used_at >= (limit_seconds or 0.0) - 1e-9:
             self.end(session)
-        else:
-            self._watch(session)
+        self._watch(session)
 
     # Messages
 
