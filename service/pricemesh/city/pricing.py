@@ -21,7 +21,7 @@ from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.loop import CityLoop, FutureTicket, Ticket
 from pricemesh.city.reading import ReadLane
 from pricemesh.city.relearning import Relearner, margins_of
-from pricemesh.city.replicas import role_of
+from pricemesh.city.replicas import ConnectDatabase, connect_database, role_of
 from pricemesh.city.settings import Settings
 from pricemesh.city.wait_limit import Gate
 from pricemesh.core.policies import Learner
@@ -38,9 +38,7 @@ from pricemesh.store.commands import (
     StoredDecision,
     UpdateMesh,
 )
-from pricemesh.store.database import Database, TimeLimits
 from pricemesh.store.present_state import MeshRecord, PresentState
-from pricemesh.store.shared_database import SharedDatabase
 from pricemesh.store.startup import refuse_damaged_values
 
 log = logging.getLogger("pricemesh")
@@ -58,6 +56,7 @@ class Pricing:
         runtime: Runtime,
         *,
         observe_commit: Callable[[int, float], None] = lambda _rows, _seconds: None,
+        connect: ConnectDatabase = connect_database,
     ) -> None:
         self.settings = settings
         self._margins: Margins | None = None  # of a city of purchases, once it is open
@@ -68,10 +67,7 @@ class Pricing:
             max_step_seconds=settings.clock.max_step_seconds,
             steady_seconds=settings.clock.steady_seconds,
         )
-        storage = settings.database
-        limits = TimeLimits(storage.timeout_seconds, storage.read_timeout_seconds)
-        kind = SharedDatabase if storage.replicas else Database
-        self.database = kind(storage.url, settings.city, runtime, storage.lock_wait_seconds, limits)
+        self.database = connect(settings, runtime)
         self.role = role_of(self.database, runtime)
         self.health = DatabaseHealth(
             runtime,
@@ -86,8 +82,9 @@ class Pricing:
         self._observe_commit = observe_commit
         self.gate = Gate(LARGEST_BODIES_AT_ONCE * settings.limits.body_bytes)
         self._loop: CityLoop | None = None
-        self._short_reads = ReadLane(runtime, "short reads", SHORT_READS_AT_A_TIME, limits.read_seconds)
-        self._long_reads = ReadLane(runtime, "long reads", LONG_READS_AT_A_TIME, limits.read_seconds)
+        read_seconds = settings.database.read_timeout_seconds
+        self._short_reads = ReadLane(runtime, "short reads", SHORT_READS_AT_A_TIME, read_seconds)
+        self._long_reads = ReadLane(runtime, "long reads", LONG_READS_AT_A_TIME, read_seconds)
         self.recover_mesh: Callable[[MeshRecord], None] = lambda _record: None  # as gossip does it
         self._opened = False
         self.draining = False

@@ -204,6 +204,9 @@ class Position(NamedTuple):
     feedback: int = 0
     settled: int = 0
 
+    def furthest(self, other: "Position") -> "Position":
+        return Position(*map(max, self, other))
+
 
 class Unanswered(NamedTuple):
     """A decision as the learner counts it while it waits for feedback."""

@@ -53,13 +53,16 @@ class Postgres:
     idle_in_transaction_seconds = IDLE_IN_TRANSACTION_SECONDS
 
     def __init__(self, url: URL, limits: TimeLimits) -> None:
-        self.engine = _engine(url, limits, self.idle_in_transaction_seconds)
+        self.engine = self._connect(url, limits)
         self.committing = False
         self.shared = False
         self._commits_each = False  # whether a statement is a transaction of its own
         self._limit_seconds: float | None = None  # on the writer's connection, for a small commit
         self._limit_factor = 1
         self._session: tuple[int, str] | None = None  # of this city's newest connection that had the lock
+
+    def _connect(self, url: URL, limits: TimeLimits) -> Engine:
+        return _engine(url, limits, self.idle_in_transaction_seconds)
 
     def own(self, city: str) -> Connection:
         connection = self.engine.connect()

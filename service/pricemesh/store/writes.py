@@ -166,6 +166,7 @@ def _save_feedback(
     by_id = feedback_by_id(backend, connection, ids)
     stored = {id_: row[7:10] for id_, row in by_id.items() if row[7] is not None}  # reward, sold, version
     rows: list[FeedbackRow] = []
+    new_ids: set[str] = set()
     for i, command in commands:
         results[i] = []
         for id_, amount in command.items:
@@ -194,23 +195,26 @@ def _save_feedback(
                 status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.STORED
                 result = FeedbackResult(status, row_version, reward, sold, lesson)
                 stored[id_] = (reward, sold, row_version)
+                new_ids.add(id_)
                 rows.append((number, reward, sold, command.at, row_version))
             results[i].append(result)
     position, shift = _insert_feedback(
         backend, connection, rows, position, before, version - before, by_default=False
     )
     if shift:
-        for i, _ in commands:
-            results[i] = [_shifted(result, shift) for result in results[i]]
+        for i, command in commands:
+            pairs = zip(command.items, results[i], strict=True)
+            results[i] = [_shifted(each, shift) if id_ in new_ids else each for (id_, _), each in pairs]
     return version + shift, position, [row[0] for row in rows]
 
 
 def _shifted(result: FeedbackResult, shift: int) -> FeedbackResult:
-    """The same of a lesson whose version is higher by `shift`."""
-    if result.lesson is None:
+    """The same of feedback whose version is higher by `shift`, or of its repetition in the same commit."""
+    if result.version is None:
         return result
-    version = result.lesson.version + shift
-    lesson = msgspec.structs.replace(result.lesson, version=version)
+    version, lesson = result.version + shift, result.lesson
+    if lesson is not None:
+        lesson = msgspec.structs.replace(lesson, version=version)
     return msgspec.structs.replace(result, version=version, lesson=lesson)
 
 
