@@ -16,6 +16,7 @@ from pricemesh.city.pricing import Pricing
 from pricemesh.errors import (
     IncompatibleMesh,
     OtherReceiver,
+    OtherTerms,
     PricemeshError,
     SignedTooEarly,
     StorageUnavailable,
@@ -106,6 +107,11 @@ class GossipClient:
         except SignedTooEarly as fault:  # it has just started and will take what is signed from now on
             peer.record_postponement(str(fault))
             self._counts["exchanges", "postponed"] += 1
+        except OtherTerms as fault:
+            if not peer.has_other_terms:
+                log.info("a peer has other terms", extra={"peer": peer.origin, "fault": str(fault)})
+            peer.record_other_terms(self._runtime.clock(), str(fault))
+            self._counts["exchanges", "other terms"] += 1
         except PEER_FAULTS as fault:
             reason = shortened(str(fault)) or f"no complete answer within {2 * self._timeout_seconds:g} s"
             was_silent = peer.silent
@@ -192,7 +198,7 @@ class GossipClient:
 def refusal_of(address: str, reply: Reply) -> PricemeshError:
     """What a peer's refusal means here. The text of a server that is no city is not repeated in our log."""
     kind, detail = problem_of(reply.body)
-    refusals = {refusal.kind: refusal for refusal in (SignedTooEarly, OtherReceiver)}
+    refusals = {refusal.kind: refusal for refusal in (SignedTooEarly, OtherReceiver, OtherTerms)}
     return refusals.get(kind, IncompatibleMesh)(f"{address} answers {reply.status}{detail}")
 
 

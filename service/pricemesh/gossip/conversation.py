@@ -8,7 +8,7 @@ in a large mesh most letters come to a city on several ways at once.
 
 from collections.abc import Collection
 
-from pricemesh.errors import IncompatibleMesh
+from pricemesh.errors import OtherTerms
 from pricemesh.gossip.digests import DigestMemory, with_entries
 from pricemesh.gossip.letter import Letter
 from pricemesh.gossip.message import Digest, Message
@@ -56,7 +56,7 @@ class Call:
         if digest is not None and answer.base:
             digest = with_entries(self._digest, digest) if answer.base == self._state else None
         if digest is None or answer.fingerprint != self._node.fingerprint:
-            raise IncompatibleMesh(f"{answer.sender} has other prices, shared features, policy or group")
+            raise OtherTerms(f"{answer.sender} has other prices, shared features, policy or group")
         self._is_answered, self._receiver = True, (answer.state, digest)
         self._whole = answer.whole
         self._peer.forget_deliveries(answer.whole)

@@ -303,6 +303,8 @@ class Node:
             return None
         letter.verify()
         checking.is_sealed = True
+        if letter.summary.fingerprint != self.fingerprint and origin != self.origin:
+            return None  # of other terms: nobody's fault
         self.admit(letter, newest, len(fresh))
         if origin != self.origin:
             self.check_summary(letter.summary)

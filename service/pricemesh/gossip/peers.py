@@ -15,6 +15,7 @@ from pricemesh.runtime import Rng
 MISSES_UNTIL_SILENT = 3
 MAX_BACKOFF_TICKS = 32
 TICKS_UNTIL_SENT_AGAIN = 8
+OTHER_TERMS_WAIT_TICKS = 8  # until a city that had other terms is called again
 MIN_PARTNERS = 4  # with fewer calls a tick, always the same peers might not connect the whole mesh
 TICKS_UNTIL_STRANGER = 16  # from one call of a peer that is not called at every tick to the next
 MISSES_UNTIL_FORGOTTEN = 6  # of an address that came from another city and never answered
@@ -34,6 +35,7 @@ class Peer:
     wait_ticks: int = 0
     heard_at: float | None = None
     has_left: bool = False
+    has_other_terms: bool = False  # it answers, and its letters cannot be read here
     is_busy: bool = False
     bytes_in: int = 0
     bytes_out: int = 0
@@ -48,6 +50,13 @@ class Peer:
         self.misses = self.wait_ticks = 0
         self.heard_at = now
         self.fault = ""
+        self.has_other_terms = False
+
+    def record_other_terms(self, now: float, fault: str) -> None:
+        """It is called now and then, until both cities agree again."""
+        self.record_contact(now)
+        self.has_other_terms, self.wait_ticks = True, OTHER_TERMS_WAIT_TICKS
+        self.fault = shortened(fault)
 
     def record_miss(self, fault: str) -> None:
         self.misses += 1

@@ -11,7 +11,7 @@ import msgspec
 
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.rate_limiter import RateLimiter
-from pricemesh.errors import IncompatibleMesh, NotAllowed, OtherReceiver, Unauthenticated
+from pricemesh.errors import IncompatibleMesh, NotAllowed, OtherReceiver, OtherTerms, Unauthenticated
 from pricemesh.gossip.conversation import reply_to
 from pricemesh.gossip.digests import DigestMemory
 from pricemesh.gossip.discovery import Discovery
@@ -134,10 +134,12 @@ class GossipServer:
         if sender in self._node.dropped_origins:
             raise NotAllowed(f"an operator of {city} has dropped {sender}")
         if message.digest is not None and message.fingerprint != self._node.fingerprint:
-            raise IncompatibleMesh(
+            fault = OtherTerms(
                 f"{sender} and {city} differ in prices, shared features, policy or group; "
                 f"{city} has {self._common}"
             )
+            self._book.sender(sender, message.address).record_other_terms(self._clock(), str(fault))
+            raise fault
 
     async def _contact(self, message: Message) -> Peer:
         """The peer that sent this message."""

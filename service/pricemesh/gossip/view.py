@@ -45,6 +45,8 @@ def _status(gossip: Gossip, origin: str, peer: Peer | None, heard_at: float) -> 
         return "quarantined"
     if peer is not None and peer.has_left:
         return "left"
+    if peer is not None and peer.has_other_terms:
+        return "other terms"
     if not gossip.pricing.role.is_publisher:
         return _status_at_replica(gossip, origin, heard_at)
     if peer is None:

@@ -226,8 +226,20 @@ class PeerState(BaseModel):
     version: int | None
     age_seconds: float | None = Field(description="Time since it last called, answered, or had a new letter.")
     status: Literal[
-        "fresh", "relayed", "silent", "left", "quarantined", "dropped", "not reached", "not called"
-    ] = Field(description="not called: by this replica, because another one is the publisher.")
+        "fresh",
+        "relayed",
+        "silent",
+        "left",
+        "quarantined",
+        "dropped",
+        "other terms",
+        "not reached",
+        "not called",
+    ] = Field(
+        description="other terms: it answers, but has other prices, shared features, policy or group, so its "
+        "new letters do not count here until both agree. not called: by this replica, because another one "
+        "is the publisher."
+    )
     reason: str | None
     via: str | None = Field(description="The city that brought the letter it is quarantined for.")
     quarantine_ends: str | None = Field(description="What ends its quarantine.")

@@ -12,6 +12,7 @@ export const STATUSES = {
   quarantined: { mark: "■", kind: "bad", meaning: "a letter of it, or that it brought, was refused" },
   left: { mark: "○", kind: "faint", meaning: "has left the mesh" },
   dropped: { mark: "✕", kind: "faint", meaning: "dropped by an operator" },
+  "other terms": { mark: "◇", kind: "warn", meaning: "has other prices or features; heard again when both agree" },
   "not reached": { mark: "◌", kind: "faint", meaning: "has never answered" },
   "not called": { mark: "◌", kind: "faint", meaning: "another replica of this city, the publisher, calls it" },
 };
