@@ -94,3 +94,31 @@ def test_what_init_proposes_can_be_done_as_it_is_printed(config: Path) -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "2 rows, 2 of them can be imported, 0 cannot" in done.stderr
+
+
+def test_an_import_that_is_killed_goes_on_by_the_same_command(config: Path) -> None:
+    """Killed after its first commit of rows."""
+    rows = "".join(f"0.5,{8 + i % 2},{i % 2},h{i}\n" for i in range(5000))
+    file = config.parent / "sales.csv"
+    file.write_text("rain,price,sold,decision_id\n" + rows)
+    script = (
+        "import os, signal, sys\n"
+        "from pricemesh.history import importing\n"
+        "before = importing.stage\n"
+        "def stage(*arguments):\n"
+        "    before(*arguments)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "importing.stage = stage\n"
+        f"sys.argv = ['pricemesh', 'import', {str(file)!r}, '--config', {str(config)!r}]\n"
+        "from pricemesh.cli import main\n"
+        "main()\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False)
+    assert killed.returncode == -9
+    out = pricemesh("export", "--config", str(config), "--out", "-", "--columns", "number")
+    assert out.stdout == "number\n"
+    done = run(config)
+    assert done.returncode == 0, done.stderr
+    assert "imported 5,000 rows; left out 0" in done.stderr
+    out = pricemesh("export", "--config", str(config), "--out", "-", "--columns", "decision_id")
+    assert out.stdout.split()[1:] == [f"h{i}" for i in range(5000)]

@@ -54,8 +54,8 @@ def examine(
 
 
 def learn(settings: Settings, runtime: Runtime) -> int:
-    """Learn the rows as a start would, and keep a snapshot, so that the next start need not. To be called
-    while the city is stopped. Returns the learner's version."""
+    """Learn the rows as a start would, and keep a snapshot, so that the next start need not. The city must be
+    stopped. Returns the learner's version."""
     alone = settings.database.model_copy(update={"replicas": False})
     pricing = Pricing(settings.model_copy(update={"database": alone}), runtime)
     pricing.open()
