@@ -28,6 +28,8 @@ PricemeshError
 │   ├── ImpossiblePin     a pin to a price that is no arm, or that the guardrails forbid
 │   ├── IncompatibleMesh  gossip between cities that cannot read each other's summaries
 │   ├── UnknownCity       an operator named a peer that is not known here
+│   ├── UnknownRetraction no retraction has this number
+│   ├── NothingToRetract  no feedback matches what an operator wants to take back
 │   ├── NotADemo          the truth was reported to a city without lab.demo
 │   └── TooManyReaders    all limits.event_readers streams of /events are open
 └── StorageUnavailable  nothing was written and nothing changed; try again
@@ -178,6 +180,14 @@ class IncompatibleMesh(Refused):
 
 
 class UnknownCity(Refused):
+    pass
+
+
+class UnknownRetraction(Refused):
+    pass
+
+
+class NothingToRetract(Refused):
     pass
 
 

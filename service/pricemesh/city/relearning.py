@@ -66,14 +66,26 @@ class Relearner:
 
     # While the city serves
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the learner that serves knows a past that was changed since."""
+        return self._live.rewrites < self._target
+
     def follow(self, rewrites: int) -> None:
         """Learn again beside the prices, if the past was changed since."""
-        self._target = rewrites
-        if rewrites != self._live.rewrites and (self._task is None or self._task.done()):
+        self._target = max(self._target, rewrites)
+        if self.is_behind and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._relearn_surely(), name="relearning")
 
+    async def wait(self, rewrites: int, max_seconds: float) -> bool:
+        """Whether the learner that serves knows this many changes of the past, at the latest after this
+        time."""
+        if self._task is not None and self._live.rewrites < rewrites:
+            await asyncio.wait({self._task}, timeout=max_seconds)
+        return self._live.rewrites >= rewrites
+
     async def _relearn_surely(self) -> None:
-        while self._live.rewrites != self._target:
+        while self.is_behind:
             try:
                 await self.relearn()
                 continue
@@ -87,28 +99,40 @@ class Relearner:
         """Returns when the learner that serves has learned all rows that count, and no others."""
         assert self.loop is not None
         began_at = self._runtime.monotonic()
-        fresh, epoch = await self._runtime.in_thread(self._learn_all, self.summaries())
-        await self.loop.run_alone(lambda: self._catch_up(fresh), self._live.become)
-        self.begin_epoch(epoch)
+        fresh = await self._runtime.in_thread(self._learn_all)
+        summaries = self.summaries()
+        await self.loop.run_alone(lambda: self._catch_up(fresh, summaries), self._use)
         seconds = round(self._runtime.monotonic() - began_at, 3)
-        log.info("the learner was made again", extra={"version": fresh.version, "seconds": seconds})
+        log.info("the learner was made again", extra={"version": self._live.version, "seconds": seconds})
 
-    def _learn_all(self, summaries: Mapping[str, Summary]) -> tuple[LiveLearner, int]:
+    def _learn_all(self) -> LiveLearner:
         fresh = LiveLearner(self._settings)
         with self._database.replay() as replay:
             use_past(fresh, replay.past)
             load_base(fresh, replay.past)
             follow_rows(fresh, replay)
+        return fresh
+
+    def _catch_up(self, fresh: LiveLearner, summaries: Mapping[str, Summary]) -> tuple[LiveLearner, int]:
+        """In the writer's thread: rows that were committed meanwhile. Where the past was changed once more,
+        all of them."""
+        with self._database.replay() as replay:
+            if replay.past.rewrites != fresh.rewrites:
+                fresh = LiveLearner(self._settings)
+                use_past(fresh, replay.past)
+                load_base(fresh, replay.past)
+            follow_rows(fresh, replay)
         if fresh.learner.fields:
             fresh.learner.absorb_summaries(self._settings.city, summaries)
+        self._database.realign(fresh.version, fresh.position)
         return fresh, replay.epoch
 
-    def _catch_up(self, fresh: LiveLearner) -> LiveLearner:
-        """In the writer's thread: rows that were committed meanwhile."""
-        with self._database.replay() as replay:
-            follow_rows(fresh, replay)
-        self._database.realign(fresh.version, fresh.position)
-        return fresh
+    def _use(self, fresh_and_epoch: tuple[LiveLearner, int]) -> None:
+        """On the event loop: from now on the new learner serves, and letters of it have the epoch that began
+        with the change."""
+        fresh, epoch = fresh_and_epoch
+        self._live.become(fresh)
+        self.begin_epoch(epoch)
 
     async def close(self) -> None:
         if self._task is not None:

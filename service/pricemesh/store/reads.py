@@ -9,12 +9,21 @@ from sqlalchemy import Connection, bindparam, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pricemesh.core.decision import COLUMNS, Decision
-from pricemesh.errors import StorageUnavailable
+from pricemesh.errors import PricemeshError, StorageUnavailable
 from pricemesh.store import schema
 from pricemesh.store.backend import Backend
-from pricemesh.store.commands import Feedback, Lesson, StoredDecision
+from pricemesh.store.commands import (
+    Feedback,
+    Lesson,
+    Retraction,
+    RetractionNote,
+    Selection,
+    SelectionCounts,
+    StoredDecision,
+)
 from pricemesh.store.faults import reason
-from pricemesh.store.tables import decisions, feedback, retracted
+from pricemesh.store.retracting import count_selected, retractions_from
+from pricemesh.store.tables import decisions, feedback, retracted, retractions
 
 MAX_SCANNED_ROWS = (
     50_000  # of decisions, for a page: a filter that few of them pass must not read all of them
@@ -34,6 +43,7 @@ FROM decisions LEFT JOIN feedback ON feedback.decision = decisions.number
 WHERE decisions.id """
 
 
+_FEEDBACK_FIELDS = Feedback._fields[:-1]  # all but the retraction
 Ranges = Sequence[tuple[int, int]]  # of numbers, first and last
 
 
@@ -97,6 +107,19 @@ class Reader:
             decision_count = connection.scalar(select(sa.func.max(decisions.c.number))) or 0
             feedback_count = connection.scalar(select(sa.func.max(feedback.c.number))) or 0
             return decision_count, feedback_count
+
+    def selected(self, selection: Selection) -> SelectionCounts:
+        """What a retraction would cover now, or its refusal."""
+        with self._connection() as connection:
+            counts = count_selected(connection, selection)
+        if isinstance(counts, PricemeshError):
+            raise counts
+        return counts
+
+    def retractions(self, *, limit: int, before: int | None = None) -> list[Retraction]:
+        """Newest first, also those that were lifted."""
+        with self._connection() as connection:
+            return retractions_from(connection, before, limit)
 
     def reachable(self) -> bool:
         """Whether the database answers and its schema is the one this version needs."""
@@ -192,16 +215,28 @@ def older_query(lowest: int, since: float | None, until: float | None) -> sa.Sel
 
 
 def _with_feedback() -> sa.Select[Any]:
+    newest = select(sa.func.max(retracted.c.retraction)).where(retracted.c.feedback == feedback.c.number)
     return select(
         decisions.c.number,
         *(decisions.c[name] for name in COLUMNS),
-        *(feedback.c[name] for name in Feedback._fields),
-    ).select_from(decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number))
+        *(feedback.c[name] for name in _FEEDBACK_FIELDS),
+        retractions.c.id,
+        retractions.c.made_at.label("retracted_at"),
+        retractions.c.made_by,
+        retractions.c.reason,
+    ).select_from(
+        decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number).outerjoin(
+            retractions, retractions.c.id == newest.scalar_subquery()
+        )
+    )
 
 
 def _stored_decision(row: Any) -> StoredDecision:
     number, *values = row
     decision, answer = values[: len(COLUMNS)], values[len(COLUMNS) :]
-    return StoredDecision(
-        number, Decision.from_columns(decision), Feedback(*answer) if answer[0] is not None else None
-    )
+    stored = None
+    if answer[0] is not None:
+        note = answer[len(_FEEDBACK_FIELDS) :]
+        fields = dict(zip(_FEEDBACK_FIELDS, answer, strict=False))
+        stored = Feedback(**fields, retracted=RetractionNote(*note) if note[0] else None)
+    return StoredDecision(number, Decision.from_columns(decision), stored)

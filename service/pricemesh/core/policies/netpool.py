@@ -304,7 +304,7 @@ class NetPoolLearner(Learner):
 
     def _check(self, parts: Parts, version: int, max_square: float, max_reward: float) -> None:
         counts, information = parts["count"], parts["information"]
-        refuse_if(counts.sum() != version, f"its counts add up to {counts.sum():g}, its version is {version}")
+        refuse_if(counts.sum() > version, f"its counts add up to {counts.sum():g}, its version is {version}")
         refuse_if((parts["noise"] < 0).any(), "a noise variance is negative")
         max_noise = np.full_like(counts, max_reward**2)
         refuse_beyond(parts["noise"], max_noise, "a noise variance is larger than the rewards allow")
