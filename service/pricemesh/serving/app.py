@@ -30,6 +30,7 @@ from pricemesh.http.routes.audit import audit_routes
 from pricemesh.http.routes.errors import handle_errors
 from pricemesh.http.routes.operation import operation_routes
 from pricemesh.http.routes.peers import peer_routes
+from pricemesh.http.routes.retractions import retraction_routes
 from pricemesh.http.state import state_of
 from pricemesh.http.traffic import Traffic
 from pricemesh.logs import RequestLog, logs_are_json
@@ -130,6 +131,7 @@ def _add_routes(
     for router in (
         audit_routes(pricing, gossip),
         admin_routes(pricing, gossip),
+        retraction_routes(pricing),
         peer_routes(gossip),
         operation_routes(pricing, metrics),
         live_routes(pricing, feed, truth),

@@ -230,6 +230,9 @@ Command = (
 )
 
 
+LARGE_COMMANDS = (SaveSnapshot, Retract, LiftRetraction)  # whatever their size says
+
+
 class Position(NamedTuple):
     """How far the rows were counted: the numbers of the last decision and of the last feedback, and of the
     last decision whose window was closed."""

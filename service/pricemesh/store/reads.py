@@ -22,7 +22,7 @@ from pricemesh.store.commands import (
     StoredDecision,
 )
 from pricemesh.store.faults import reason
-from pricemesh.store.retracting import count_selected, retractions_from
+from pricemesh.store.retracting import count_selected, retractions_from, retractions_in_force
 from pricemesh.store.tables import decisions, feedback, retracted, retractions
 
 MAX_SCANNED_ROWS = (
@@ -57,6 +57,12 @@ class Recall(NamedTuple):
 
     decisions: dict[str, Decision]  # by id, those that exist
     latest_prices: dict[str, float]  # by subject
+
+
+class Totals(NamedTuple):
+    decisions: int
+    feedback: int
+    retractions: list[Retraction]  # the newest in force
 
 
 class Reader:
@@ -101,12 +107,13 @@ class Reader:
             price: float | None = connection.scalar(_LATEST_PRICE, {"subject": subject})
             return price
 
-    def totals(self) -> tuple[int, int]:
-        """How many decisions and feedback there are, by their highest numbers: rows are never deleted."""
+    def totals(self) -> Totals:
+        """How many decisions and feedback there are, by their highest numbers: rows are never deleted. And
+        what is retracted of them."""
         with self._connection() as connection:
             decision_count = connection.scalar(select(sa.func.max(decisions.c.number))) or 0
             feedback_count = connection.scalar(select(sa.func.max(feedback.c.number))) or 0
-            return decision_count, feedback_count
+            return Totals(decision_count, feedback_count, retractions_in_force(connection))
 
     def selected(self, selection: Selection) -> SelectionCounts:
         """What a retraction would cover now, or its refusal."""

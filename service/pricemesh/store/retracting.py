@@ -35,6 +35,7 @@ from pricemesh.store.tables import (
 
 IDS_PER_STATEMENT = 1000
 MAX_NAMED_IDS = 20  # in an error
+MAX_SHOWN_IN_FORCE = 20  # in /state
 REVISION = "0005"  # older software would go on to learn what is retracted
 
 Queries = list[sa.Select[Any]]  # of numbers of feedback, none twice
@@ -110,6 +111,14 @@ def retractions_from(connection: Connection, before: int | None, limit: int) -> 
     query = select(retractions).order_by(retractions.c.id.desc()).limit(limit)
     if before is not None:
         query = query.where(retractions.c.id < before)
+    return [Retraction(*row) for row in connection.execute(query)]
+
+
+def retractions_in_force(connection: Connection) -> list[Retraction]:
+    """The newest, without their selections, which may be long."""
+    columns = [sa.literal("").label(c.name) if c.name == "selection" else c for c in retractions.c]
+    query = select(*columns).where(retractions.c.lifted_at.is_(None))
+    query = query.order_by(retractions.c.id.desc()).limit(MAX_SHOWN_IN_FORCE)
     return [Retraction(*row) for row in connection.execute(query)]
 
 
