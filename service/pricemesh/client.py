@@ -6,73 +6,49 @@
 
 Every call is safe to repeat, so it is repeated when the network or the city fails for a moment, also when a
 commit is in doubt. A price is safe because the client chooses its decision_id, and the same decision_id gets
-the same price; feedback is safe because the city learns it once.
+the same price; feedback is safe because the city learns it once, and a retraction because the same one is not
+made twice.
 """
 
 import asyncio
 import random
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 import httpx
 
-from pricemesh.errors import InvalidParameter, PricemeshError
+from pricemesh.calls import (
+    Amounts,
+    Answer,
+    Call,
+    CityError,
+    CityUnreachable,
+    Context,
+    Features,
+    Outcome,
+    decision_call,
+    feedback_call,
+    feedbacks_call,
+    leave_call,
+    lift_call,
+    price_call,
+    prices_call,
+    retract_call,
+    retractions_call,
+    state_call,
+)
+from pricemesh.errors import InvalidParameter
 from pricemesh.http import schemas
+from pricemesh.http.retraction_schemas import LiftResult, RetractionRecord, RetractionResult
 
-Answer = TypeVar("Answer")
-Given = TypeVar("Given")
-Features = Mapping[str, float]
-Context = tuple[Features, Features]  # shared, local
-Amounts = Sequence[tuple[str, float]]  # decision_id; units sold or reward
-Outcome = httpx.Response | httpx.TransportError
+__all__ = ["AsyncCity", "City", "CityError", "CityUnreachable", "Retries"]
+
 TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
 MAX_PAUSE_SECONDS = 30.0  # whatever Retry-After says
-
-
-class CityError(PricemeshError):
-    """The city refused the call. `problem` is its RFC 9457 document."""
-
-    def __init__(self, problem: schemas.Problem) -> None:
-        super().__init__(f"{problem.status} {problem.title}: {problem.detail}")
-        self.problem = problem
-
-
-class CityUnreachable(PricemeshError):
-    """Every attempt ended without an answer."""
-
-
-@dataclass(frozen=True)
-class Call(Generic[Answer]):
-    """One request, and how the body of its answer is read."""
-
-    method: str
-    path: str
-    read: Callable[[bytes], Answer]
-    body: Any = None
-
-    def answer(self, outcome: Outcome) -> Answer:
-        if isinstance(outcome, httpx.TransportError):
-            raise CityUnreachable(f"{self.method} {self.path}: {outcome}") from outcome
-        if not outcome.is_success:
-            raise CityError(_problem(outcome))
-        return self.read(outcome.content)
-
-
-def _problem(response: httpx.Response) -> schemas.Problem:
-    try:
-        return schemas.Problem.model_validate_json(response.content)
-    except ValueError:  # not from a city: a proxy's page, say
-        return schemas.Problem(
-            type="about:blank",
-            title=response.reason_phrase,
-            status=response.status_code,
-            detail=response.text[:500],
-        )
 
 
 @dataclass(frozen=True)
@@ -96,70 +72,6 @@ class Retries:
         if retry_after.isascii() and retry_after.isdigit():
             pause = max(pause, float(retry_after))
         return min(pause, MAX_PAUSE_SECONDS)
-
-
-def _price_body(
-    shared: Features, local: Features | None, decision_id: str | None = None, subject: str | None = None
-) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "shared": dict(shared),
-        "local": dict(local or {}),
-        "decision_id": decision_id or str(uuid.uuid4()),
-    }
-    return body | ({"subject": subject} if subject is not None else {})
-
-
-def _price(
-    shared: Features, local: Features | None, decision_id: str | None, subject: str | None
-) -> Call[schemas.Decision]:
-    body = _price_body(shared, local, decision_id, subject)
-    return Call("POST", "/price", schemas.Decision.model_validate_json, body)
-
-
-def _prices(contexts: Sequence[Context]) -> Call[list[schemas.Decision]]:
-    def read(content: bytes) -> list[schemas.Decision]:
-        return schemas.DecisionBatch.model_validate_json(content).decisions
-
-    return Call("POST", "/price/batch", read, {"requests": [_price_body(*context) for context in contexts]})
-
-
-def _one_of(sold: Given | None, reward: Given | None) -> tuple[str, Given]:
-    """The field of the body and what it holds."""
-    if sold is not None and reward is None:
-        return "sold", sold
-    if reward is not None and sold is None:
-        return "reward", reward
-    raise TypeError("give either sold=... (to a city of purchases) or reward=... (to a city of values)")
-
-
-def _feedback(decision_id: str, sold: float | None, reward: float | None) -> Call[schemas.FeedbackReceipt]:
-    field, amount = _one_of(sold, reward)
-    body = {"decision_id": decision_id, field: amount}
-    return Call("POST", "/feedback", schemas.FeedbackReceipt.model_validate_json, body)
-
-
-def _feedbacks(sold: Amounts | None, reward: Amounts | None) -> Call[list[schemas.FeedbackOutcome]]:
-    def read(content: bytes) -> list[schemas.FeedbackOutcome]:
-        return schemas.FeedbackOutcomes.model_validate_json(content).outcomes
-
-    field, items = _one_of(sold, reward)
-    body = {"items": [{"decision_id": id_, field: amount} for id_, amount in items]}
-    return Call("POST", "/feedback/batch", read, body)
-
-
-def _decision(decision_id: str) -> Call[schemas.DecisionRecord]:
-    return Call("GET", f"/decisions/{decision_id}", schemas.DecisionRecord.model_validate_json)
-
-
-def _state() -> Call[schemas.State]:
-    return Call("GET", "/state", schemas.State.model_validate_json)
-
-
-def _leave() -> Call[int]:
-    def read(content: bytes) -> int:
-        return schemas.LeaveResult.model_validate_json(content).told
-
-    return Call("POST", "/admin/leave", read)
 
 
 def _address(url: str) -> httpx.URL:
@@ -201,32 +113,54 @@ class City:
         decision_id: str | None = None,
         subject: str | None = None,
     ) -> schemas.Decision:
-        return self._do(_price(shared, local, decision_id, subject))
+        return self._do(price_call(shared, local, decision_id, subject))
 
     def prices(self, contexts: Sequence[Context]) -> list[schemas.Decision]:
-        return self._do(_prices(contexts))
+        return self._do(prices_call(contexts))
 
     def feedback(
         self, decision_id: str, *, sold: float | None = None, reward: float | None = None
     ) -> schemas.FeedbackReceipt:
         """Units `sold` in a city of purchases, the `reward` in a city of values."""
-        return self._do(_feedback(decision_id, sold, reward))
+        return self._do(feedback_call(decision_id, sold, reward))
 
     def feedbacks(
         self, *, sold: Amounts | None = None, reward: Amounts | None = None
     ) -> list[schemas.FeedbackOutcome]:
         """(decision_id, units sold) pairs, or (decision_id, reward) pairs; each has an outcome of its own."""
-        return self._do(_feedbacks(sold, reward))
+        return self._do(feedbacks_call(sold, reward))
 
     def decision(self, decision_id: str) -> schemas.DecisionRecord:
-        return self._do(_decision(decision_id))
+        return self._do(decision_call(decision_id))
 
     def state(self) -> schemas.State:
-        return self._do(_state())
+        return self._do(state_call())
 
     def leave(self) -> int:
         """Leave the mesh. The answer is how many peers have confirmed it."""
-        return self._do(_leave())
+        return self._do(leave_call())
+
+    def retract(
+        self,
+        reason: str,
+        *,
+        decisions: Sequence[str] | None = None,
+        import_name: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        key: str | None = None,
+        dry_run: bool = False,
+    ) -> RetractionResult:
+        """Take feedback back: of these decisions, of this import, of this time, or what this key sent."""
+        return self._do(retract_call(reason, decisions, import_name, since, until, key, dry_run))
+
+    def lift_retraction(self, retraction: int, reason: str) -> LiftResult:
+        """Let the feedback of a retraction count again."""
+        return self._do(lift_call(retraction, reason))
+
+    def retractions(self, *, limit: int = 50, before: int | None = None) -> list[RetractionRecord]:
+        """Newest first; `before` is the id after which to go on."""
+        return self._do(retractions_call(limit, before))
 
     def close(self) -> None:
         self._http.close()
@@ -250,7 +184,8 @@ class City:
 
     def _try(self, call: Call[Any]) -> Outcome:
         try:
-            return self._http.request(call.method, call.path, json=call.body)
+            timeout = call.timeout_seconds or self._http.timeout
+            return self._http.request(call.method, call.path, json=call.body, timeout=timeout)
         except httpx.TransportError as fault:
             return fault
 
@@ -280,29 +215,48 @@ class AsyncCity:
         decision_id: str | None = None,
         subject: str | None = None,
     ) -> schemas.Decision:
-        return await self._do(_price(shared, local, decision_id, subject))
+        return await self._do(price_call(shared, local, decision_id, subject))
 
     async def prices(self, contexts: Sequence[Context]) -> list[schemas.Decision]:
-        return await self._do(_prices(contexts))
+        return await self._do(prices_call(contexts))
 
     async def feedback(
         self, decision_id: str, *, sold: float | None = None, reward: float | None = None
     ) -> schemas.FeedbackReceipt:
-        return await self._do(_feedback(decision_id, sold, reward))
+        return await self._do(feedback_call(decision_id, sold, reward))
 
     async def feedbacks(
         self, *, sold: Amounts | None = None, reward: Amounts | None = None
     ) -> list[schemas.FeedbackOutcome]:
-        return await self._do(_feedbacks(sold, reward))
+        return await self._do(feedbacks_call(sold, reward))
 
     async def decision(self, decision_id: str) -> schemas.DecisionRecord:
-        return await self._do(_decision(decision_id))
+        return await self._do(decision_call(decision_id))
 
     async def state(self) -> schemas.State:
-        return await self._do(_state())
+        return await self._do(state_call())
 
     async def leave(self) -> int:
-        return await self._do(_leave())
+        return await self._do(leave_call())
+
+    async def retract(
+        self,
+        reason: str,
+        *,
+        decisions: Sequence[str] | None = None,
+        import_name: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        key: str | None = None,
+        dry_run: bool = False,
+    ) -> RetractionResult:
+        return await self._do(retract_call(reason, decisions, import_name, since, until, key, dry_run))
+
+    async def lift_retraction(self, retraction: int, reason: str) -> LiftResult:
+        return await self._do(lift_call(retraction, reason))
+
+    async def retractions(self, *, limit: int = 50, before: int | None = None) -> list[RetractionRecord]:
+        return await self._do(retractions_call(limit, before))
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -326,6 +280,7 @@ class AsyncCity:
 
     async def _try(self, call: Call[Any]) -> Outcome:
         try:
-            return await self._http.request(call.method, call.path, json=call.body)
+            timeout = call.timeout_seconds or self._http.timeout
+            return await self._http.request(call.method, call.path, json=call.body, timeout=timeout)
         except httpx.TransportError as fault:
             return fault

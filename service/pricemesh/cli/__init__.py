@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from pricemesh.cli import bench, city, demo, drive, keys, paper, replay, simulate, torture
+from pricemesh.cli import bench, city, demo, drive, keys, paper, replay, retract, simulate, torture
 from pricemesh.cli.terminal import notes, open_standard_streams
 from pricemesh.errors import PricemeshError
 from pricemesh.version import __version__
@@ -36,6 +36,7 @@ app.command(epilog=torture.EXAMPLES)(torture.torture)
 app.command(epilog=city.CONFIG_EXAMPLES)(city.config)
 app.command(epilog=city.MIGRATE_EXAMPLES)(city.migrate)
 app.command(epilog=city.LEAVE_EXAMPLES)(city.leave)
+app.command(epilog=retract.EXAMPLES)(retract.retract)
 app.add_typer(keys.app, name="keys")
 
 

@@ -6,24 +6,37 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pricemesh.http.schemas import FiniteNumber, Identifier, RequestBody
 
+ABSENT: Any = None  # of a field that may not be null where it is present
 ReasonText = Annotated[str, Field(min_length=1, max_length=500, description="Stored with who gave it.")]
 
 
+def _require_one(schema: dict[str, Any]) -> None:
+    ways = [{"required": [name]} for name in ("decisions", "import", "key")]
+    time = {"anyOf": [{"required": ["since"]}, {"required": ["until"]}]}
+    schema["oneOf"] = [*ways, time]
+    for field in schema["properties"].values():
+        field.pop("default", None)
+
+
 class RetractRequest(RequestBody):
-    """Exactly one of `decisions`, `import`, `since` or `until` (or both), and `key`."""
+    """Exactly one of `decisions`, `import`, `key` and a time: `since`, `until`, or both."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_require_one)
 
-    decisions: Annotated[list[Identifier], Field(min_length=1)] | None = Field(
-        default=None, description="The feedback of these decisions."
+    decisions: list[Identifier] = Field(
+        default=ABSENT, min_length=1, description="The feedback of these decisions."
     )
-    import_name: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        default=None, alias="import", description="All feedback that this import brought."
+    import_name: str = Field(
+        default=ABSENT,
+        alias="import",
+        min_length=1,
+        max_length=200,
+        description="All feedback that this import brought.",
     )
-    since: FiniteNumber | None = Field(default=None, description="Received at this time or later; Unix.")
-    until: FiniteNumber | None = Field(default=None, description="Received before this time; Unix seconds.")
-    key: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
-        default=None, description="Sent with the API key of this id."
+    since: FiniteNumber = Field(default=ABSENT, description="Received at this time or later; Unix seconds.")
+    until: FiniteNumber = Field(default=ABSENT, description="Received before this time; Unix seconds.")
+    key: str = Field(
+        default=ABSENT, min_length=1, max_length=100, description="Sent with the API key of this id."
     )
     reason: ReasonText
     dry_run: bool = Field(default=False, description="Only count what is selected.")

@@ -50,9 +50,9 @@ def retract(connection: Connection, command: Retract) -> RetractionResult | Pric
     if isinstance(selection, PricemeshError):
         return selection
     queries, counts = selection
-    if not counts.selected:
-        return NothingToRetract("no feedback is selected: nothing was changed")
     text = as_json(command.selection)
+    if not counts.selected:
+        return NothingToRetract(f"no feedback is selected by {text:.200}: nothing was changed")
     in_force = (retractions.c.selection == text) & retractions.c.lifted_at.is_(None)
     for row in connection.execute(select(retractions).where(in_force)).all():
         if _covers(connection, row.id, queries):

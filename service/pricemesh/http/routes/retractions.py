@@ -99,12 +99,10 @@ def _add_lift_and_list(router: APIRouter, retractor: Retractor, max_bytes: int) 
 
 
 def _selection(body: schemas.RetractRequest, max_decisions: int) -> Selection:
-    is_time = body.since is not None or body.until is not None
-    ways = (body.decisions is not None, body.import_name is not None, is_time, body.key is not None)
-    if sum(ways) != 1:
+    given = body.model_fields_set
+    ways = given & {"decisions", "import_name", "key"} | ({"time"} if given & {"since", "until"} else set())
+    if len(ways) != 1:
         raise UnreadableBody([("", ONE_SELECTION)])
-    if body.since is not None and body.until is not None and body.since >= body.until:
-        raise UnreadableBody([("until", f"must be after since, {body.since:g}")])
     decisions = tuple(body.decisions or ())
     refuse_too_many(max_decisions, len(decisions), "decisions")
     return Selection(decisions, body.import_name, body.since, body.until, body.key)
