@@ -30,6 +30,8 @@ PricemeshError
 │   ├── IncompatibleMesh  gossip between cities that cannot read each other's summaries
 │   │   └── OtherTerms      they differ in prices, shared features, policy or group, maybe for a while
 │   ├── UnknownCity       an operator named a peer that is not known here
+│   ├── UnknownRetraction no retraction has this number
+│   ├── NothingToRetract  no feedback matches what an operator wants to take back
 │   ├── NotADemo          the truth was reported to a city without lab.demo
 │   └── TooManyReaders    all limits.event_readers streams of /events are open
 └── StorageUnavailable  nothing was written and nothing changed; try again
@@ -188,6 +190,14 @@ class OtherTerms(IncompatibleMesh):
 
 
 class UnknownCity(Refused):
+    pass
+
+
+class UnknownRetraction(Refused):
+    pass
+
+
+class NothingToRetract(Refused):
     pass
 
 

@@ -28,6 +28,7 @@ from pricemesh.cli import (
     prune,
     replay,
     reshape,
+    retract,
     simulate,
     torture,
 )
@@ -60,6 +61,7 @@ app.command(epilog=history.EXPORT_EXAMPLES)(history.export)
 app.command(epilog=history.BACKUP_EXAMPLES)(history.backup)
 app.command(epilog=prune.EXAMPLES)(prune.prune)
 app.command(epilog=forget.EXAMPLES)(forget.forget)
+app.command(epilog=retract.EXAMPLES)(retract.retract)
 app.add_typer(keys.app, name="keys")
 
 

@@ -16,7 +16,7 @@ from pricemesh.core.policies import Shape
 from pricemesh.core.terms import Terms
 from pricemesh.errors import ConflictingReward, PricemeshError, TooLate, UnknownDecision
 from pricemesh.http.problems import STATUSES
-from pricemesh.store.commands import FeedbackResult, FeedbackStatus, StoredDecision
+from pricemesh.store.commands import Feedback, FeedbackResult, FeedbackStatus, StoredDecision
 
 
 class DecisionBody(msgspec.Struct, gc=False):
@@ -61,7 +61,8 @@ def feedback_fault(decision_id: str, result: FeedbackResult) -> PricemeshError |
             return UnknownDecision(f"there is no decision {decision_id!r}")
         case FeedbackStatus.OTHER_REWARD:
             stored = f"the reward {result.reward}" if result.sold is None else f"sold {result.sold:g}"
-            return ConflictingReward(f"decision {decision_id!r} has {stored} already")
+            why = ", which was retracted" if result.is_retracted else ""
+            return ConflictingReward(f"decision {decision_id!r} has {stored} already{why}")
         case FeedbackStatus.TOO_LATE:
             return TooLate(f"the reward window of decision {decision_id!r} has closed")
         case _:
@@ -73,7 +74,7 @@ def feedback_outcome(decision_id: str, result: FeedbackResult) -> dict[str, Any]
     return {
         "decision_id": decision_id,
         "status": 200 if fault is None else STATUSES[type(fault)],
-        "learned": fault is None and result.version is not None,
+        "learned": fault is None and result.version is not None and not result.is_retracted,
         "version": result.version if fault is None else None,
         "detail": None if fault is None else str(fault),
     }
@@ -116,7 +117,7 @@ class Answers:
                 for arm, price in enumerate(layout.prices)
             ],
             "learner_version": row.occasion.learner_version,
-            "feedback": stored.feedback._asdict() if stored.feedback else None,
+            "feedback": _feedback_record(stored.feedback) if stored.feedback else None,
             "scale": "money" if row.chance is None else "logit",
             "contributions": self._contributions(row, short, vectors),
         }
@@ -148,6 +149,11 @@ class Answers:
                 for origin, estimate, radius in zip(peers, estimates, radii, strict=True)
             ),
         ]
+
+
+def _feedback_record(feedback: Feedback) -> dict[str, Any]:
+    note = feedback.retracted
+    return feedback._asdict() | {"retracted": None if note is None else note._asdict()}
 
 
 def _logits(chance: float, estimate: float, radius: float) -> tuple[float, float | None]:

@@ -1,4 +1,4 @@
-"""The models of HTTP bodies, in and out: the contract that OpenAPI documents. Beliefs: `belief_schemas.py`.
+"""The models of HTTP bodies, in and out: the contract that OpenAPI documents. Others: `*_schemas.py`.
 
 Incoming numbers are finite, and unknown fields are refused. Field names are public: they never change.
 """
@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pricemesh.city.addresses import CITY_NAME
 from pricemesh.core.decision import IDENTIFIER
 
 FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -87,25 +86,6 @@ class BeliefRequest(RequestBody):
     local: dict[str, FiniteNumber] = Field(default={}, description="Every declared local feature by name.")
 
 
-class Regret(RequestBody):
-    decisions: Annotated[int, Field(ge=0, le=2**53)]
-    regret: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e12, le=1e12)]
-
-
-class CityTruth(RequestBody):
-    city: Annotated[str, Field(pattern=f"^{CITY_NAME}$")]
-    together: Regret
-    alone: Regret | None = Field(default=None, description="The same city and customers without peers.")
-
-
-class TruthRequest(RequestBody):
-    cities: list[CityTruth] = Field(min_length=1, max_length=64)
-
-
-class TruthReceipt(BaseModel):
-    cities: int
-
-
 class TickResult(BaseModel):
     ticks: int
     absorbed: bool
@@ -145,7 +125,8 @@ class FeedbackReceipt(BaseModel):
     reward: float
     sold: float | None = Field(default=None, description="Units; absent in a city of values.")
     learned: bool = Field(
-        description="False while learning is frozen: the feedback is stored and never learned."
+        description="False while learning is frozen, when the feedback is stored and never learned; and of "
+        "feedback that was retracted."
     )
     version: int | None = Field(description="The learner's version after this feedback.")
 
@@ -183,12 +164,23 @@ class Contribution(BaseModel):
     )
 
 
+class RetractionNote(BaseModel):
+    """Of the newest retraction in force that covers a feedback."""
+
+    retraction: int
+    at: float
+    by: str
+    reason: str
+
+
 class FeedbackRecord(BaseModel):
     reward: float
     sold: float | None = Field(description="Units; null in a city of values.")
     received_at: float
     by_default: bool
     version: int | None
+    key: str | None = Field(description="Id of the API key that sent it; null without keys.")
+    retracted: RetractionNote | None = Field(description="Why it does not count; null where it does.")
 
 
 class DecisionRecord(Decision):
@@ -315,6 +307,20 @@ class ReplicaState(BaseModel):
     behind_seconds: float = Field(description="Since it knew every row that was committed.")
 
 
+class Lessons(BaseModel):
+    """What the learner has made of all feedback up to its version."""
+
+    learned: int
+    retracted: int
+    unreadable: int = Field(description="Made under arms or features that are not those of today.")
+    off_ladder: int = Field(description="Learned of a price that is no arm's.")
+    relearning: bool = Field(description="True until the learner knows of every retraction.")
+
+
+class ActiveRetraction(RetractionNote):
+    feedback: int = Field(description="How many feedback it covers.")
+
+
 class State(BaseModel):
     city: str
     policy: dict[str, Any]
@@ -322,6 +328,8 @@ class State(BaseModel):
     decisions: int
     feedback: int
     arms: list[ArmState]
+    lessons: Lessons
+    retractions: list[ActiveRetraction] = Field(description="In force, the newest 20.")
     peers: list[PeerState]
     gossip: GossipState
     reward: RewardState

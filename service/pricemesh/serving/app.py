@@ -32,6 +32,7 @@ from pricemesh.http.routes.errors import handle_errors
 from pricemesh.http.routes.export import export_routes
 from pricemesh.http.routes.operation import operation_routes
 from pricemesh.http.routes.peers import peer_routes
+from pricemesh.http.routes.retractions import retraction_routes
 from pricemesh.http.state import state_of
 from pricemesh.http.traffic import Traffic
 from pricemesh.logs import RequestLog, logs_are_json
@@ -137,6 +138,7 @@ def _add_routes(
         audit_routes(pricing, gossip),
         export_routes(pricing),
         admin_routes(pricing, gossip),
+        retraction_routes(pricing),
         peer_routes(gossip),
         operation_routes(pricing, metrics),
         live_routes(pricing, feed, truth),

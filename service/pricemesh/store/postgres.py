@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from pricemesh.errors import DatabaseInUse, PricemeshError, SchemaOutdated, StorageCause, StorageUnavailable
 from pricemesh.store.backend import NO_VERSIONS, InsertResult, TimeLimits, Versions
 from pricemesh.store.causes import cause_of
-from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback, SaveSnapshot
+from pricemesh.store.commands import LARGE_COMMANDS, Command, SaveDecisions, SaveFeedback
 from pricemesh.store.faults import driver_fault, driver_rows, reason
 from pricemesh.store.tables import metadata
 
@@ -106,7 +106,7 @@ class Postgres:
     def _limit_by_size(self, connection: Connection, commands: Sequence[Command]) -> None:
         """Two more calls to the server where a large commit follows a small one, or a small one a large."""
         is_large = sum([command.size for command in commands]) >= LARGE_COMMIT_ROWS
-        is_large |= any(type(command) is SaveSnapshot for command in commands)
+        is_large |= any(isinstance(command, LARGE_COMMANDS) for command in commands)
         factor = LARGE_COMMIT_FACTOR if is_large else 1
         if factor != self._limit_factor and self._limit_seconds is not None:
             self._set_limit(connection, factor * self._limit_seconds)
