@@ -2,6 +2,7 @@
 
 PricemeshError
 ├── InvalidParameter    an impossible parameter of a policy, a world or a command
+│   └── AlreadyImported   an import of a file that was imported before
 ├── InvalidContext      features that are missing, unknown, not finite or of the wrong length
 ├── InvalidFeedback     an arm that does not exist, a reward that is not a finite number
 ├── BadSummary          a peer's summary that cannot be read
@@ -64,6 +65,10 @@ def _joined(faults: list[tuple[str, str]]) -> str:
 
 
 class InvalidParameter(PricemeshError, ValueError):
+    pass
+
+
+class AlreadyImported(InvalidParameter):
     pass
 
 

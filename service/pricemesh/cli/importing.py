@@ -9,7 +9,7 @@ import typer
 from pricemesh.cli.city import ConfigFile
 from pricemesh.cli.history import ColumnMap, Delimiter, Encoding
 from pricemesh.cli.terminal import check_writable, notes, progress_bar
-from pricemesh.errors import InvalidParameter
+from pricemesh.errors import AlreadyImported, InvalidParameter
 
 if TYPE_CHECKING:
     from pricemesh.city.settings import Settings
@@ -87,7 +87,11 @@ def import_(
     work = Import(settings, file, name or file.name, digest_of(file), runtime)
     with progress_bar("rows") as progress:
         task = progress.add_task("import", total=summary.rows)
-        result = work.run(reader(), lambda rows: progress.update(task, completed=rows))
+        try:
+            result = work.run(reader(), lambda rows: progress.update(task, completed=rows))
+        except AlreadyImported as fault:
+            _print(f"{fault}: nothing to do")
+            return
     _print(
         f"imported {result.counted:,} rows; left out {result.known:,} that are decisions of this city "
         f"already and {result.unanswered:,} without feedback",

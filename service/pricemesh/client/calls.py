@@ -10,6 +10,7 @@ import httpx
 
 from pricemesh.errors import InvalidParameter, PricemeshError
 from pricemesh.http import retraction_schemas, schemas
+from pricemesh.http.state_schemas import State
 
 Answer = TypeVar("Answer")
 Given = TypeVar("Given")
@@ -156,8 +157,8 @@ def decisions(filters: Filters, before: int | None) -> Call[schemas.DecisionPage
     return Call("GET", f"/decisions?{query}", schemas.DecisionPage.model_validate_json)
 
 
-def state() -> Call[schemas.State]:
-    return Call("GET", "/state", schemas.State.model_validate_json)
+def state() -> Call[State]:
+    return Call("GET", "/state", State.model_validate_json)
 
 
 def leave() -> Call[int]:

@@ -13,6 +13,7 @@ from pricemesh.client import calls
 from pricemesh.client.calls import Amounts, Answer, Call, Context, Features, Outcome, Retries
 from pricemesh.http import schemas
 from pricemesh.http.retraction_schemas import LiftResult, RetractionRecord, RetractionResult
+from pricemesh.http.state_schemas import State
 
 
 class City:
@@ -75,7 +76,7 @@ class City:
             if (before := page.next_before) is None:
                 return
 
-    def state(self) -> schemas.State:
+    def state(self) -> State:
         return self._do(calls.state())
 
     def leave(self) -> int:
@@ -193,7 +194,7 @@ class AsyncCity:
             if (before := page.next_before) is None:
                 return
 
-    async def state(self) -> schemas.State:
+    async def state(self) -> State:
         return await self._do(calls.state())
 
     async def leave(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.settings import Settings
-from pricemesh.core.decision import Margin
+from pricemesh.core.decision import UNKNOWN_PROPENSITY, Margin
 from pricemesh.history.bad_rows import BadRows
 from pricemesh.history.lines import open_file
 from pricemesh.history.reading import Batch, HistoryReader
@@ -20,7 +20,6 @@ from pricemesh.store.importing import Begun, StagedRow, begin, finish, import_id
 from pricemesh.store.maintenance import owning
 
 BLOCK_BYTES = 1 << 20
-UNKNOWN_PROPENSITY = 1.0
 
 
 class ImportResult(NamedTuple):

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection, select
 
-from pricemesh.errors import InvalidParameter
+from pricemesh.core.decision import IMPORTED
+from pricemesh.errors import AlreadyImported, InvalidParameter
 from pricemesh.store import schema
 from pricemesh.store.maintenance import REVISION_OF_YEARS
 from pricemesh.store.tables import city, decisions, feedback, import_rows, imports
 
-POLICY = "import"  # of an imported decision
 IDS_PER_QUERY = 500
 MAX_NAME_CHARACTERS = 200
 _STAGED = ("id", "made_at", "arm", "price", "vectors", "propensity")
@@ -48,7 +48,7 @@ def begin(connection: Connection, name: str, source: str, digest: str, at: float
         alike = select(imports).where((imports.c.digest == digest) | (imports.c.name == name))
         for row in connection.execute(alike):
             if row.finished_at is not None and row.digest == digest:
-                raise InvalidParameter(f"this file was imported before, as {row.name!r}")
+                raise AlreadyImported(f"this file was imported before, as {row.name!r}")
             if row.digest == digest:
                 progress = json.loads(row.progress)
                 return Begun(row.id, progress["line"], progress["staged"])
@@ -107,7 +107,7 @@ def finish(connection: Connection, import_: Begun, at: float) -> int:
         terms = connection.scalar(select(city.c.terms))
         fixed: dict[str, Any] = {
             "limited_by": "[]",
-            "policy": POLICY,
+            "policy": IMPORTED,
             "learner_version": 0,
             "told_by": "",
             "terms": None if terms == 1 else terms,
