@@ -54,8 +54,10 @@ def test_a_seed_with_replicas_that_failed_once_does_not_fail_again(seed: int, st
     assert run_seed(seed, steps, has_replicas=True).violation is None
 
 
-def test_a_seed_repeats_its_run_to_the_byte_in_any_process() -> None:
-    script = "from pricemesh.lab.torture.run import run_seed; print(run_seed(11, 150).digest)"
+@pytest.mark.parametrize("has_replicas", [False, True])
+def test_a_seed_repeats_its_run_to_the_byte_in_any_process(has_replicas: bool) -> None:
+    run = f"run_seed(11, 100, {has_replicas})"
+    script = f"from pricemesh.lab.torture.run import run_seed; print({run}.digest)"
     digests = {
         subprocess.run(
             [sys.executable, "-c", script],
@@ -67,8 +69,8 @@ def test_a_seed_repeats_its_run_to_the_byte_in_any_process() -> None:
         ).stdout
         for hash_seed in ("1", "2")
     }
-    assert digests == {f"{run_seed(11, 150).digest}\n"}
-    assert run_seed(12, 150).digest not in digests
+    assert digests == {f"{run_seed(11, 100, has_replicas).digest}\n"}
+    assert run_seed(12, 100, has_replicas).digest not in digests
 
 
 def test_plans_draw_every_action() -> None:

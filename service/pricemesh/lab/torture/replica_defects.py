@@ -3,7 +3,6 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pricemesh.gossip import intake, publisher
 from pricemesh.lab.torture.planting import Defect, Original, Patch
 from pricemesh.store import shared_database
 from pricemesh.store.database import Database
@@ -58,10 +57,6 @@ def _take_lease(_original: Original, _lease: Any) -> bool:
     return True
 
 
-def _any_is_newer(_original: Original, _wire: bytes, _stored: bytes) -> bool:
-    return True
-
-
 REPLICA_DEFECTS: dict[str, Defect] = {
     "decisions-out-of-turn": Defect(
         "replicas do not wait for their turn to number decisions",
@@ -90,8 +85,4 @@ REPLICA_DEFECTS: dict[str, Defect] = {
         "a publisher does not notice that it lost its lease", (Patch(Lease, "hold", _keep_lease),)
     ),
     "lease-taken": Defect("every replica publishes", (Patch(Lease, "hold", _take_lease),)),
-    "older-letter-stored": Defect(
-        "a replica stores an older letter in place of a newer one",
-        (Patch(intake, "is_newer", _any_is_newer), Patch(publisher, "is_newer", _any_is_newer)),
-    ),
 }

@@ -14,6 +14,7 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.pool import QueuePool
+from sqlalchemy.util import LRUCache
 
 from pricemesh.lab.torture.network import OUTSIDE
 from pricemesh.lab.torture.server import FOR_UPDATE, SimulatedServer
@@ -146,10 +147,18 @@ class Dialect(SQLiteDialect_pysqlite):
         """Asks the server nothing: SQLAlchemy has a lock meanwhile, for which no greenlet can wait."""
         self.server_version_info = sqlite3.sqlite_version_info
 
+    def __eq__(self, other: object) -> bool:
+        """All are alike, so the engines of all processes can share what SQLAlchemy compiles."""
+        return isinstance(other, Dialect)
+
+    def __hash__(self) -> int:
+        return hash(Dialect)
+
     def is_disconnect(self, e: Any, connection: Any, cursor: Any) -> bool:  # noqa: ARG002
         return isinstance(e, LOST)
 
 
+_COMPILED: LRUCache[Any, Any] = LRUCache(1000)
 registry.register("simulated", __name__, "Dialect")
 
 
@@ -166,7 +175,10 @@ class SimulatedPostgres(SharedPostgres):
             )
             return Driver(self._server, session, limits.read_seconds)
 
-        return create_engine(url, creator=connect, poolclass=QueuePool, pool_pre_ping=True)
+        shared = {"compiled_cache": _COMPILED}
+        return create_engine(
+            url, creator=connect, poolclass=QueuePool, pool_pre_ping=True, execution_options=shared
+        )
 
     def insert(
         self,

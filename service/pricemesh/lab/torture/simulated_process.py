@@ -22,7 +22,7 @@ from pricemesh.serving.server import configuration
 
 LESSONS_BETWEEN_SNAPSHOTS = 9  # so that short runs go through snapshots
 ROWS_BETWEEN_SNAPSHOTS = 25
-SECONDS_BETWEEN_LOOKS = 0.3  # at what other replicas wrote: looks are most of what a quiet replica does
+SECONDS_BETWEEN_LOOKS = 0.4  # at what other replicas wrote: looks are most of what a quiet replica does
 MAX_DRAIN_SECONDS = 10.0
 
 
