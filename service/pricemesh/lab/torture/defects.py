@@ -120,10 +120,10 @@ def _keep_waiting(_original: Original, _live: Any, _decisions: Any) -> None:
 # Letters
 
 
-def _check_against_nothing(original: Original, node: Any, wires: Any) -> Any:
+def _check_against_nothing(original: Original, node: Any, wires: Any, differences: Any = ()) -> Any:
     letters, node.letters = node.letters, {}
     try:
-        return original(node, wires)
+        return original(node, wires, differences)
     finally:
         node.letters = letters
 
