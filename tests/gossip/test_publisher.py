@@ -7,6 +7,7 @@ import pytest
 
 from pricemesh.errors import NotStarted, StorageUnavailable
 from pricemesh.gossip.letter import Leave
+from pricemesh.store.commands import Retract, Selection, UpdateMesh
 from tests.gossip.memory_network import FakeClock, MemoryCity, MemoryNetwork, memory_mesh
 from tests.running import settings_for
 
@@ -133,5 +134,47 @@ def test_the_leave_notice_is_signed_and_there_is_none_while_a_city_takes_part(tm
             assert not Leave.is_valid(notice, letter, faro.clock.now + 61)
             assert not Leave.is_valid(notice[:-1] + b"x", letter, faro.clock.now)
             assert not Leave.is_valid(notice, faro.letter_of("faro", 0), faro.clock.now)
+
+    asyncio.run(story())
+
+
+def test_what_was_retracted_is_never_told_under_the_epoch_that_begins_with_it(tmp_path: Path) -> None:
+    """Between the retraction, which another replica may have committed, and the learner that is made again,
+    nothing is published."""
+
+    async def story() -> None:
+        async with memory_mesh(tmp_path, ["faro"]) as (faro,):
+            await faro.teach(5)
+            pricing, publisher = faro.pricing, faro.gossip.publisher
+            await publisher.publish()
+            first = publisher.letter
+            rows = await pricing.latest_decisions(limit=2)
+            ids = tuple(row.decision.id for row in rows)
+            await pricing.commit(Retract(Selection(ids), "operator", "wrong", 1.0))
+            publisher.continue_from(2)
+            pricing.relearner.follow(1)
+            await publisher.publish()
+            assert publisher.letter is first
+            assert await pricing.relearner.wait(1, 60.0)
+            await publisher.publish()
+            assert publisher.letter is not None
+            assert publisher.letter.edition == (2, 5)
+            counts = pricing.learner.layout.part("count", publisher.letter.summary.numbers)
+            assert counts.sum() == 3
+            again = await faro.restart()
+            assert again.editions == {"faro": (2, 5)}
+
+    asyncio.run(story())
+
+
+def test_an_epoch_never_goes_back_in_the_database(tmp_path: Path) -> None:
+    """A city that was restored from a backup takes an epoch while an operator retracts."""
+
+    async def story() -> None:
+        async with memory_mesh(tmp_path, ["faro"]) as (faro,):
+            await faro.teach(2)
+            await faro.pricing.commit(UpdateMesh(epoch=7))
+            await faro.pricing.commit(UpdateMesh(epoch=5))
+            assert (await faro.restart()).gossip.publisher.epoch == 7
 
     asyncio.run(story())
