@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from pricemesh.city import retracting
 from pricemesh.client import AsyncCity, City, CityError
 from pricemesh.http.keys import new_key, write_keys
-from tests.running import CONTEXT, RunningCity, settings_for
+from tests.running import CONTEXT, RunningCity, settings_for, until
 
 Start = Callable[..., RunningCity]
 NO_COUNTS = {"unreadable": 0, "off_ladder": 0, "relearning": False}
@@ -246,3 +247,18 @@ def test_the_command_line_refuses_what_is_not_one_selection(start: Start) -> Non
         assert "exactly one of --decision, --import, --since/--until, --key and --lift" in text
     assert command(url, "--since", "tomorrow", *reason)[0] == 2
     assert "404 Not Found: there is no decision 'd9'" in command(url, "--decision", "d9", *reason)[1]
+
+
+def test_an_answer_before_the_learner_is_made_again_says_so(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retracting, "MAX_WAIT_SECONDS", 0.0)
+    city = start()
+    teach(city, "d1", "d2")
+    answer = city.http.post("/admin/retract", json={"reason": "x", "decisions": ["d1"]})
+    assert (answer.status_code, answer.json()["relearned"]) == (202, False)
+    until(lambda: not city.state()["lessons"]["relearning"])
+    assert city.state()["lessons"]["retracted"] == 1
+    lifted = city.http.post("/admin/retractions/1/lift", json={"reason": "x"})
+    assert (lifted.status_code, lifted.json()["relearned"]) == (202, False)
+    until(lambda: city.state()["lessons"] == {"learned": 2, "retracted": 0, **NO_COUNTS})

@@ -20,7 +20,7 @@ def report(pricing: "Pricing", totals: Totals) -> dict[str, Any]:
         "feedback": totals.feedback,
         "arms": live.arms(),
         "lessons": {
-            "learned": int(live.lesson_counts.sum()) + live.counts.off_ladder,
+            "learned": live.lessons_learned,
             **asdict(live.counts),
             "relearning": pricing.relearner.is_behind,
         },

@@ -135,7 +135,7 @@ class Publisher:
         if not self.shares:
             return 0
         published = 0.0 if self.letter is None else self._counts(self.letter).sum()
-        return max(0, self._pricing.version - int(published))
+        return max(0, self._pricing.live.lessons_learned - int(published))
 
     def _next_letter(self, *, everything: bool) -> Letter | None:
         """None where there is no news."""
