@@ -1,5 +1,6 @@
-# Two stages: a wheel of this tree, installed with the pinned dependencies into /venv; then that alone on a slim base.
-# At run time only /data (the working directory: SQLite, keys) and /tmp are written to, so `--read-only` works.
+# A wheel of this tree, installed with the pinned dependencies into /venv (`build`); then that alone on a slim base, the
+# last stage. At run time only /data (the working directory: SQLite, keys) and /tmp are written to, so `--read-only`
+# works. `balancer` is HAProxy for docker-compose.yml, which brings its configuration.
 FROM python:3.12-slim AS build
 ARG EXTRAS=""
 WORKDIR /source
@@ -11,6 +12,17 @@ RUN --mount=type=cache,target=/root/.cache/pip \
  && python -m venv --without-pip /venv \
  && pip --disable-pip-version-check --python /venv/bin/python install -c constraints.txt \
       "$(ls /wheel/*.whl)${EXTRAS:+[$EXTRAS]}"
+
+FROM python:3.12-slim AS balancer
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends haproxy \
+ && rm -rf /var/lib/apt/lists/*
+USER 10001:10001
+EXPOSE 8000
+STOPSIGNAL SIGUSR1
+HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 \
+  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]
+ENTRYPOINT ["haproxy", "-W", "-db"]
 
 FROM python:3.12-slim
 ARG VERSION=dev

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures test check pytest torture soak bench bench-http bench-gossip bench-driver bench-feedback bench-growth bench-overload bench-pages paper regret learning liars screenshots format clean
+.PHONY: help demo pictures test check pytest torture soak bench bench-http bench-gossip bench-driver bench-feedback bench-folding bench-growth bench-history bench-overload bench-pages paper regret learning liars screenshots format clean
 
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -50,8 +50,14 @@ bench-driver: $(VENV)/.ready ## the simulator client against wrk and h2load (nee
 bench-feedback: $(VENV)/.ready ## what late, lost and doubled feedback costs (six minutes)
 	$(BIN)/python -m benchmarks.feedback
 
+bench-folding: $(VENV)/.ready ## what a tick costs a city with 10, 100 and 1,000 peers (a minute)
+	$(BIN)/python -m benchmarks.folding
+
 bench-growth: $(VENV)/.ready ## the cost of a million decisions (ten minutes, needs wrk)
 	$(BIN)/python -m benchmarks.growth
+
+bench-history: $(VENV)/.ready ## export of a million decisions: seconds and memory (three minutes)
+	$(BIN)/python -m benchmarks.history
 
 bench-overload: $(VENV)/.ready ## three times what a city can commit, and thousands of slow callers (four minutes)
 	$(BIN)/python -m benchmarks.overload

@@ -17,6 +17,7 @@ from tests.compiler import COMPILER, HOW_TO_GET_A_COMPILER
 from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT
 from tests.kubectl import HAS_SCHEMAS, HOW_TO_GET_KUBECTL, KUBECTL
 from tests.postgres import Postgres
+from tests.previous import HOW_TO_GET_THE_HISTORY, previous_commit
 from tests.running import RunningCity, settings_for
 
 MIN_FREE_BYTES = 4 << 30
@@ -90,3 +91,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(HOW_TO_GET_A_COMPILER, yellow=True, bold=True)
     if KUBECTL is None or not HAS_SCHEMAS:
         terminalreporter.write_line(HOW_TO_GET_KUBECTL, yellow=True, bold=True)
+    if previous_commit() is None:
+        terminalreporter.write_line(HOW_TO_GET_THE_HISTORY, yellow=True, bold=True)

@@ -149,15 +149,23 @@ def start_mesh(folder: Path, names: Sequence[str], **sections: Any) -> list[Runn
 
 class CityProcess:
     """`pricemesh serve` on a free port, to be killed at will. One that shares its port with a socket of the
-    test keeps it from other processes while it is down."""
+    test keeps it from other processes while it is down. `source` is the tree of another version."""
 
     def __init__(
-        self, folder: Path, url: str, port: int = 0, *, share_port: bool = False, **sections: Any
+        self,
+        folder: Path,
+        url: str,
+        port: int = 0,
+        *,
+        share_port: bool = False,
+        source: Path | None = None,
+        **sections: Any,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         server = {"stop_with_stdin": True}
         config = {"server": server, **patient(url, sections)}
         options = ["--share-port"] if share_port else []
+        paths = {} if source is None else {"PYTHONPATH": str(source / "service")}
         self._log = folder / "log.txt"
         with self._log.open("ab") as log:
             before = log.tell()
@@ -167,7 +175,7 @@ class CityProcess:
                 stderr=log,
                 stdout=log,
                 cwd=folder,
-                env={**os.environ, **as_variables(config)},
+                env={**os.environ, **paths, **as_variables(config)},
             )
         self.url = self._wait_for_address(before)
 

@@ -71,6 +71,26 @@ def test_feedback_is_either_what_was_sold_or_the_reward() -> None:
             city.feedbacks(sold=[("d1", 1)], reward=[("d1", 1.0)])
 
 
+def test_decisions_are_read_page_by_page(url: str) -> None:
+    with City(url) as city:
+        several = [city.prices([(CONTEXT["shared"], CONTEXT["local"])] * 301) for _ in range(2)]
+        ids = [decision.decision_id for batch in several for decision in batch][::-1]
+        records = list(city.decisions())
+        assert [record.decision_id for record in records] == ids  # 602: two pages
+        newest = records[0].made_at
+        later = [record.decision_id for record in records if record.made_at >= newest]
+        assert [record.decision_id for record in city.decisions(since=newest)] == later
+        assert list(city.decisions(until=records[-1].made_at)) == []
+        first_arm = [record.decision_id for record in records if record.arm == 0]
+        assert [record.decision_id for record in city.decisions(arm=0)] == first_arm
+
+    async def read() -> list[str]:
+        async with AsyncCity(url) as city:
+            return [record.decision_id async for record in city.decisions()]
+
+    assert asyncio.run(read()) == ids
+
+
 def test_price_and_feedback_in_code_that_awaits(url: str) -> None:
     async def use() -> int:
         async with AsyncCity(url) as city:

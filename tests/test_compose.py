@@ -12,10 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pricemesh.city.configuration import load_settings
 from pricemesh.lab.market import Market
-from tests.running import start_mesh
+from pricemesh.store.migration import migrate
+from tests.postgres import Postgres
+from tests.running import RunningCity, settings_for, start_mesh
 
 ROOT = Path(__file__).parents[1]
 CITIES = ("lisbon", "porto", "faro", "madrid")
+# The city of each service that runs one. Lisbon has replicas; the service `lisbon` is their load balancer.
+PROCESSES = {"lisbon-a": "lisbon", "lisbon-b": "lisbon", "porto": "porto", "faro": "faro", "madrid": "madrid"}
 DASHBOARD = json.loads((ROOT / "deploy/grafana/dashboards/pricemesh.json").read_text())
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -48,8 +52,9 @@ def named_labels(promql: str, legend: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def exposed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[str]]]:
-    """The labels of every series that a city with a peer, a decision, a feedback and a tick exposes."""
+def exposed(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> Iterator[dict[str, set[str]]]:
+    """The labels of every series that a city with a peer, a decision, a feedback and a tick exposes, or a
+    replica."""
     reward = {"kind": "purchase"}
     cities = start_mesh(tmp_path_factory.mktemp("mesh"), ["lisbon", "porto"], reward=reward)
     for city in cities:
@@ -57,7 +62,10 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[
         assert city.sale(decision["decision_id"], 1).status_code == 200
     for city in cities:
         city.tick()
-    text = cities[0].http.get("/metrics").text
+    url = postgres.new_database("exposed")
+    migrate(url, "head", "lisbon")
+    cities.append(RunningCity(settings_for(url, database={"replicas": True})))
+    text = "".join(cities[i].http.get("/metrics").text for i in (0, -1))
     labels: dict[str, set[str]] = {"up": set()}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -125,16 +133,16 @@ def test_the_readers_of_promql_find_metrics_and_labels() -> None:
     assert named_labels(promql, "{{city}} of {{ peer }}") == {"le", "route", "peer", "city"}
 
 
-def test_prometheus_scrapes_every_city_with_a_key_from_a_file() -> None:
+def test_prometheus_scrapes_every_process_of_a_city_with_a_key_from_a_file() -> None:
     (job,) = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"]
     assert job["job_name"] == "pricemesh"
-    assert job["static_configs"] == [{"targets": [f"{city}:8000" for city in CITIES]}]
+    assert job["static_configs"] == [{"targets": [f"{name}:8000" for name in PROCESSES]}]
     folder, _, name = job["authorization"]["credentials_file"].rpartition("/")
     assert f"secrets-callers:{folder}:ro" in SERVICES["prometheus"]["volumes"]
     assert f"[ -e callers/{name} ] || new {name} read\n" in (ROOT / "deploy/keys.sh").read_text()
 
 
-@pytest.mark.parametrize("name", CITIES)
+@pytest.mark.parametrize("name", [*PROCESSES, "lisbon"])
 def test_a_city_can_write_to_nothing_but_tmp_and_gains_no_privilege(name: str) -> None:
     city = SERVICES[name]
     assert city["read_only"] is True
@@ -145,26 +153,26 @@ def test_a_city_can_write_to_nothing_but_tmp_and_gains_no_privilege(name: str) -
     assert all(mount.endswith(":ro") for mount in city["volumes"])
 
 
-@pytest.mark.parametrize("name", CITIES)
+@pytest.mark.parametrize("name", PROCESSES)
 def test_a_city_reads_its_own_secrets_and_starts_after_what_it_needs(name: str) -> None:
-    city = SERVICES[name]
-    assert [mount for mount in city["volumes"] if mount.startswith("secrets-")] == [
-        f"secrets-{name}:/run/pricemesh:ro"
+    service, city = SERVICES[name], PROCESSES[name]
+    assert [mount for mount in service["volumes"] if mount.startswith("secrets-")] == [
+        f"secrets-{city}:/run/pricemesh:ro"
     ]
-    assert f"secrets-{name}:/secrets/cities/{name}" in SERVICES["keys"]["volumes"]
-    assert city["depends_on"] == {
+    assert f"secrets-{city}:/secrets/cities/{city}" in SERVICES["keys"]["volumes"]
+    assert service["depends_on"] == {
         "keys": {"condition": "service_completed_successfully"},
         "postgres": {"condition": "service_healthy"},
     }
-    assert SERVICES["driver"]["depends_on"][name] == {"condition": "service_healthy"}
+    assert SERVICES["driver"]["depends_on"][city] == {"condition": "service_healthy"}
 
 
-@pytest.mark.parametrize("name", CITIES)
+@pytest.mark.parametrize("name", PROCESSES)
 def test_a_city_is_one_of_the_market_with_all_others_as_peers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # away from any .env
-    given = SERVICES[name]["environment"]
+    city, given = PROCESSES[name], SERVICES[name]["environment"]
     assert given["PRICEMESH_CONFIG"] == "/etc/pricemesh/city.toml"
     assert "./deploy/city.toml:/etc/pricemesh/city.toml:ro" in SERVICES[name]["volumes"]
     settings = load_settings(
@@ -172,17 +180,32 @@ def test_a_city_is_one_of_the_market_with_all_others_as_peers(
     )
     market = Market()
     space = settings.features.space
-    assert settings.city == name
+    assert settings.city == city
     assert settings.arms.prices == market.prices
     assert (
         tuple(item.name for item in space.shared),
         tuple(item.name for item in space.local),
     ) == market.feature_names
     assert {(item.min, item.max) for item in (*space.shared, *space.local)} == {(0.0, 1.0)}
-    assert set(settings.gossip.peers) == {f"http://{other}:8000" for other in CITIES if other != name}
+    assert set(settings.gossip.peers) == {f"http://{other}:8000" for other in CITIES if other != city}
     assert set(settings.gossip.cities) == set(CITIES)
-    assert settings.database.url == f"postgresql+psycopg://{name}@postgres/{name}"
+    assert settings.database.url == f"postgresql+psycopg://{city}@postgres/{city}"
+    assert settings.database.replicas is (list(PROCESSES.values()).count(city) > 1)
     assert settings.security.api_keys_file is not None
+
+
+def test_the_load_balancer_sends_calls_to_every_replica_of_its_city() -> None:
+    balancer = SERVICES["lisbon"]
+    replicas = [name for name, city in PROCESSES.items() if city == "lisbon"]
+    assert balancer["depends_on"] == replicas
+    assert balancer["build"] == {"context": ".", "target": "balancer"}
+    assert "\nFROM python:3.12-slim AS balancer\n" in (ROOT / "Dockerfile").read_text()
+    for name in ("haproxy.cfg", "compose.cfg"):
+        assert f"/etc/pricemesh/{name}" in balancer["command"]
+        assert f"./deploy/haproxy/{name}:/etc/pricemesh/{name}:ro" in balancer["volumes"]
+    text = (ROOT / "deploy/haproxy/compose.cfg").read_text()
+    servers = re.findall(r"^  server (\S+) (\S+)$", text, re.MULTILINE)
+    assert servers == [(name, f"{name}:8000") for name in replicas]
 
 
 def test_the_image_has_the_extra_that_the_driver_needs() -> None:
@@ -203,7 +226,7 @@ def test_only_loopback_is_published() -> None:
 def test_observability_is_a_profile_and_everything_else_starts_by_itself() -> None:
     profiles = {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service}
     assert profiles == {"prometheus": ["observability"], "grafana": ["observability"]}
-    assert set(SERVICES) == {*CITIES, "keys", "postgres", "driver", *profiles}
+    assert set(SERVICES) == {*CITIES, *PROCESSES, "keys", "postgres", "driver", *profiles}
 
 
 def test_no_file_holds_a_secret() -> None:

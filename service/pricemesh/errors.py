@@ -28,6 +28,7 @@ PricemeshError
 │   ├── TooLate           the reward window has closed
 │   ├── ImpossiblePin     a pin to a price that is no arm, or that the guardrails forbid
 │   ├── IncompatibleMesh  gossip between cities that cannot read each other's summaries
+│   │   └── OtherTerms      they differ in prices, shared features, policy or group, maybe for a while
 │   ├── UnknownCity       an operator named a peer that is not known here
 │   ├── NotADemo          the truth was reported to a city without lab.demo
 │   └── TooManyReaders    all limits.event_readers streams of /events are open
@@ -180,6 +181,10 @@ class ImpossiblePin(Refused):
 
 class IncompatibleMesh(Refused):
     kind = "other-mesh"
+
+
+class OtherTerms(IncompatibleMesh):
+    pass
 
 
 class UnknownCity(Refused):

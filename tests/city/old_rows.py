@@ -15,7 +15,7 @@ from pricemesh.city.settings import Settings
 from pricemesh.core.decision import Decision, Occasion
 from pricemesh.core.policies import Learner
 from pricemesh.runtime import Runtime
-from pricemesh.store.commands import CloseWindow, SaveDecisions, SaveFeedback
+from pricemesh.store.commands import CloseWindow, Margins, SaveDecisions, SaveFeedback
 from pricemesh.store.database import Database
 from pricemesh.store.pruning import PrunePlan
 from pricemesh.store.tables import base, city, decisions, feedback, learner, retracted
@@ -57,6 +57,7 @@ def write_days(settings: Settings, days: range, per_day: int = PER_DAY) -> None:
     database.open(settings.schema_description)
     version = _newest(database, feedback.c.version)
     assert not list(database.lessons(version))
+    margins: Margins | None = None if settings.margin is None else {None: settings.margin}
     due: dict[int, list[tuple[str, float]]] = {}
     for day in days:
         at = START + day * DAY
@@ -69,8 +70,8 @@ def write_days(settings: Settings, days: range, per_day: int = PER_DAY) -> None:
         items = due.pop(day, [])
         decided_after = at - WINDOW_DAYS * DAY
         if items:
-            database.commit([SaveFeedback(items, at, day % 7 == 3, decided_after, settings.margin)])
-        close = CloseWindow(decided_after, settings.feedback.default_amount, at, False, settings.margin)
+            database.commit([SaveFeedback(items, at, day % 7 == 3, decided_after, margins)])
+        close = CloseWindow(decided_after, settings.feedback.default_amount, at, False, margins)
         while settings.learner().counts_pending and database.commit([close]).results[0]:
             pass
     database.close()

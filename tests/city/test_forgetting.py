@@ -51,7 +51,7 @@ def test_a_running_city_forgets_a_subject_and_its_last_price(start: Start, datab
 def test_forgetting_in_parts_keeps_the_last_price_until_the_last_part(database_url: str) -> None:
     database = opened_at(database_url)
     database.commit([SaveDecisions([decision(f"d{i}", "ann", price=float(i)) for i in range(7)])])
-    counts = []
+    counts: list[int] = []
     while not counts or counts[-1] == 3:
         assert database.reader.latest_price("ann") == 6.0
         counts += database.commit([ForgetSubject("ann", limit=3)]).results

@@ -30,6 +30,17 @@ def test_the_wire_form_gives_back_the_same_bits(origin: str, epoch: int, version
     assert len(wire) == 42 + len(origin.encode()) + len(payload)
 
 
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=9))
+def test_the_versions_of_blocks_survive_the_wire_in_as_few_bytes_as_the_oldest_needs(lags: list[int]) -> None:
+    summary = Summary.of("lisbon", 1, 2**64 - 1, bytes(16), np.zeros(2), tuple(lags))
+    assert summary.lags == (tuple(lags) if any(lags) else ())
+    wire = summary.to_bytes()
+    assert Summary.from_bytes(wire) == summary
+    width = next(width for width in (1, 2, 4, 8) if max(lags, default=0) < 256**width)
+    header = 42 + (3 + width * len(summary.lags) if summary.lags else 0)
+    assert len(wire) == header + len("lisbon") + 16
+
+
 def test_the_wire_form_preserves_every_float_exactly() -> None:
     numbers = np.array([0.1, -0.0, 5e-324, 1.7976931348623157e308, np.pi])
     back = Summary.from_bytes(Summary.of("a", 1, 2, bytes(16), numbers).to_bytes()).numbers
@@ -60,12 +71,18 @@ def test_the_newest_epoch_then_version_wins() -> None:
         (lambda wire: b"XXXX" + wire[4:], "not a summary"),
         (lambda wire: wire[:-1], "announces"),
         (lambda wire: wire + b"\0", "announces"),
-        (lambda wire: wire[:42] + b"\xff" + wire[43:], "UTF-8"),
+        (lambda wire: wire[:47] + b"\xff" + wire[48:], "UTF-8"),
+        (lambda wire: wire[:44] + b"\x02\x01\0\0\0" + wire[47:], "more bytes than"),
+        (lambda wire: wire[:44] + b"\x03" + bytes(6) + wire[47:], "cannot be read"),
+        (lambda wire: wire[:42] + b"\0\0\0" + wire[47:], "cannot be read"),
+        (lambda wire: wire[:43], "cannot be read"),
+        (lambda wire: wire[:45] + b"\0\0" + wire[47:], "no block can"),
+        (lambda wire: wire[:45] + b"\0\x09" + wire[47:], "no block can"),
         (lambda wire: wire[:38] + b"\xff\xff\xff\xff" + wire[42:], "beyond the limit"),
     ],
 )
 def test_damaged_bytes_are_refused_with_a_reason(damage, message: str) -> None:  # type: ignore[no-untyped-def]
-    wire = Summary("lisbon", 1, 1, bytes(16), bytes(16)).to_bytes()
+    wire = Summary("lisbon", 1, 1, bytes(16), bytes(16), (1, 0)).to_bytes()
     with pytest.raises(BadSummary, match=message):
         Summary.from_bytes(damage(wire))
 

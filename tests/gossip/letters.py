@@ -5,9 +5,12 @@ import numpy as np
 from pricemesh.core.policies import Learner, Shape, make_policy
 from pricemesh.core.summary import Summary
 from pricemesh.errors import BadSummary
+from pricemesh.gossip.conversation import MAX_ROUND_TRIPS, Call, reply_to
+from pricemesh.gossip.digests import DigestMemory
 from pricemesh.gossip.letter import Letter, Seal
 from pricemesh.gossip.message import Message
 from pricemesh.gossip.node import Node
+from pricemesh.gossip.peers import Peer
 
 SHAPE = Shape(2, 3, 1)
 PRINT = bytes(range(16))
@@ -55,17 +58,38 @@ def node(origin: str, lessons: int = 0) -> Node:
     return city
 
 
-def exchange(one: Node, other: Node) -> None:
-    """One conversation, as two cities have it over HTTP."""
-    digest = None
-    for _ in range(4):
-        request = Message.from_bytes(one.full_message(one.letters_missing_in(digest)).to_bytes())
-        other.take(other.check_letters(request.letters).fresh)
-        reply = other.reply(request, other.letters_missing_in(request.digest))
-        if reply is None:
-            return
-        answer = Message.from_bytes(reply.to_bytes())
-        one.take(one.check_letters(answer.letters).fresh)
-        digest = answer.digest
-        if answer.state == one.state or not one.letters_missing_in(digest):
-            return
+def memory() -> DigestMemory:
+    return DigestMemory(64, lambda _: True)
+
+
+def exchange(
+    one: Node,
+    other: Node,
+    memories: tuple[DigestMemory, DigestMemory] | None = None,
+    peers: tuple[Peer, Peer] | None = None,
+    tick: int = 0,
+) -> int:
+    """One conversation, as two cities have it over HTTP; returns its bytes. `memories` and `peers` are what
+    each of the two knows of the other."""
+    memories, peers = memories or (memory(), memory()), peers or (Peer(""), Peer(""))
+    peers[0].origin, peers[1].origin = other.origin, one.origin
+    call = Call(one, memories[0], peers[0], tick)
+    size = 0
+    unbuilt: frozenset[str] = frozenset()
+    for _ in range(MAX_ROUND_TRIPS):
+        request = call.request(unbuilt).to_bytes()
+        size += len(request)
+        message = Message.from_bytes(request)
+        checked = other.check_letters(message.letters, message.differences)
+        other.take(checked.fresh)
+        reply = reply_to(other, memories[1], peers[1], message, tick, checked.unbuilt_origins)
+        answer = None if reply is None else Message.from_bytes(reply.to_bytes())
+        size += 0 if reply is None else len(reply.to_bytes())
+        if not call.read(answer) or answer is None:
+            break
+        checked = one.check_letters(answer.letters, answer.differences)
+        one.take(checked.fresh)
+        unbuilt = checked.unbuilt_origins
+        if not call.goes_on(answer, {refusal.origin for refusal in checked.refusals}):
+            break
+    return size

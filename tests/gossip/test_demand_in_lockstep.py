@@ -6,7 +6,7 @@ import pytest
 
 from pricemesh.core.policies import make_policy
 from pricemesh.lab.market import Market
-from pricemesh.lab.mesh import Mesh
+from pricemesh.lab.mesh import Conduct, Mesh
 from tests.gossip.over_http import SECRETS, Start, tick
 
 LADDERS = ((8.0, 9.0, 10.0, 11.0), (8.5, 9.5, 10.5, 11.5), (9.0, 10.0, 11.0, 12.0))
@@ -14,17 +14,22 @@ LADDERS = ((8.0, 9.0, 10.0, 11.0), (8.5, 9.5, 10.5, 11.5), (9.0, 10.0, 11.0, 12.
 
 @pytest.mark.parametrize("rounds", [40, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("policy", "ladders"),
+    ("policy", "ladders", "news"),
     [
-        ({}, LADDERS[:1] * 3),
-        ({}, LADDERS),
-        ({"exploration": "thompson"}, LADDERS[:1] * 3),
-        ({"pending": "off"}, LADDERS[:1] * 3),
+        ({}, LADDERS[:1] * 3, 1.0),
+        ({}, LADDERS, 1.0),
+        ({"exploration": "thompson"}, LADDERS[:1] * 3, 1.0),
+        ({"pending": "off"}, LADDERS[:1] * 3, 1.0),
+        ({}, LADDERS[:1] * 3, 1.3),
     ],
-    ids=["one ladder", "different ladders", "thompson", "without pending"],
+    ids=["one ladder", "different ladders", "thompson", "without pending", "news"],
 )
 def test_services_that_model_demand_decide_as_the_mesh_in_one_process(
-    start_cities: Start, policy: dict[str, Any], ladders: tuple[tuple[float, ...], ...], rounds: int
+    start_cities: Start,
+    policy: dict[str, Any],
+    ladders: tuple[tuple[float, ...], ...],
+    news: float,
+    rounds: int,
 ) -> None:
     world = Market(cities=3, arms=4, shared=5, local=2, ladders=ladders)
     shared, local = world.feature_names
@@ -38,9 +43,9 @@ def test_services_that_model_demand_decide_as_the_mesh_in_one_process(
         features={"shared": list(shared), "local": list(local)},
         reward={"kind": "purchase"},
         policy={"name": "demand", **policy, "seed": 11},
-        gossip={"secrets": SECRETS},
+        gossip={"secrets": SECRETS, "news": news},
     )
-    mesh = Mesh(world, make_policy("demand", **policy), [11])
+    mesh = Mesh(world, make_policy("demand", **policy), [11], Conduct(news=news))
     for step, now in zip(mesh.play(rounds), world.instance([11]).rounds(), strict=False):
         tick(services)
         for i, city in enumerate(services):

@@ -1,7 +1,6 @@
 """Cities that gossip over real HTTP, driven tick by tick."""
 
 import shutil
-import sqlite3
 from copy import deepcopy
 from pathlib import Path
 from random import Random
@@ -16,9 +15,10 @@ from pricemesh.core.summary import Summary
 from pricemesh.errors import NotStarted, StorageUnavailable
 from pricemesh.gossip.letter import Letter, Seal
 from pricemesh.gossip.message import Message
-from pricemesh.lab.mesh import Mesh
+from pricemesh.lab.mesh import Conduct, Mesh
 from pricemesh.lab.worlds import Linear
 from pricemesh.serving.app import create_app
+from pricemesh.store.backup import back_up
 from tests.gossip.over_http import (
     NAMES,
     SECRETS,
@@ -41,11 +41,12 @@ from tests.running import RunningCity, settings_for
     ],
     ids=lambda policy: "-".join(policy.values()),
 )
+@pytest.mark.parametrize("news", [1.0, 2.5], ids=["every change", "news"])
 @pytest.mark.parametrize(
     ("cities", "rounds"), [(3, 60), pytest.param(6, 300, marks=pytest.mark.slow)], ids=["short", "whole"]
 )
 def test_services_over_http_decide_as_the_mesh_in_one_process(
-    start_cities: Start, policy: dict[str, str], cities: int, rounds: int
+    start_cities: Start, policy: dict[str, str], cities: int, rounds: int, news: float
 ) -> None:
     """Every decision of every city in every round, on the same seed; radii and propensities too."""
     world = Linear(cities=cities, arms=4, shared=5, local=2)
@@ -55,9 +56,9 @@ def test_services_over_http_decide_as_the_mesh_in_one_process(
         arms={"prices": [1.0, 2.0, 3.0, 4.0]},
         features={"shared": [f"c{i}" for i in range(5)], "local": ["s0", "s1"]},
         policy={**policy, "seed": 11},
-        gossip={"secrets": SECRETS},
+        gossip={"secrets": SECRETS, "news": news},
     )
-    mesh = Mesh(world, make_policy(**policy), [11])
+    mesh = Mesh(world, make_policy(**policy), [11], Conduct(news=news))
     for step, now in zip(mesh.play(rounds), world.instance([11]).rounds(), strict=False):
         tick(services)
         for i, city in enumerate(services):
@@ -136,7 +137,8 @@ def test_a_dropped_city_is_subtracted_exactly_and_not_heard_again(start_cities: 
     for lessons in faro.pricing.database.lessons(0):
         for lesson in lessons:
             spared.learn(np.frombuffer(lesson.vectors, count=5), lesson.arm, lesson.reward)
-    spared.absorb_summaries("faro", {"lisbon": lisbon.app.gossip.node.letters["lisbon"].summary})
+    letters = faro.app.gossip.node.letters
+    spared.absorb_summaries("faro", {name: letters[name].summary for name in ("faro", "lisbon")})
     x = np.ones(5)
     assert faro.pricing.learner.score(x).radius.tolist() != spared.score(x).radius.tolist()
     answer = faro.http.delete("/peers/porto")
@@ -188,8 +190,7 @@ def test_a_city_restored_from_a_backup_comes_back_under_a_new_epoch(
     faro, lisbon, porto = cities
     teach(faro, 20)
     tick(cities)
-    with sqlite3.connect(tmp_path / "faro.db") as source, sqlite3.connect(tmp_path / "backup.db") as copy:
-        source.backup(copy)
+    back_up(f"sqlite:///{tmp_path}/faro.db", "faro", tmp_path / "backup.db")
     teach(faro, 30, seed=1)
     tick(cities)
     assert lisbon.app.gossip.node.letters["faro"].edition == (1, 50)

@@ -11,19 +11,35 @@ from msgspec.structs import asdict, replace
 from pricemesh.core.policies import Shape, make_policy
 from pricemesh.core.summary import Summary
 from pricemesh.errors import IncompatibleMesh, UnreadableBody
+from pricemesh.gossip.bounds import LAST_VERSION
+from pricemesh.gossip.difference import Difference
 from pricemesh.gossip.letter import Leave, Seal
-from pricemesh.gossip.message import LAST_VERSION, MAX_ENTRIES, Message, state_of
+from pricemesh.gossip.message import MAX_ENTRIES, Message, state_of
 from tests.gossip.letters import PRINT, letter, node
 
 STATE = bytes(range(16))
+DIFFERENCE = ("faro", 1, 7, 5, b"", bytes(8), bytes(16), bytes(64))
 names = st.text("azAZ09", min_size=1, max_size=1) | st.sampled_from(("faro", "city-1.b_C", "x" * 100))
 texts = st.text(max_size=8) | st.sampled_from(("http://10.0.0.1:80", "ü" * 300))
 counts = st.integers(0, LAST_VERSION - 1)
 digests = st.dictionaries(names, st.tuples(counts, counts), max_size=5)
+differences = st.builds(
+    Difference,
+    names,
+    counts,
+    counts,
+    counts,
+    st.binary(max_size=8),
+    st.binary(max_size=16),
+    st.binary(min_size=16, max_size=16),
+    st.binary(min_size=64, max_size=64),
+)
 optional = st.fixed_dictionaries(
     {},
     optional={
         "letters": st.lists(st.binary(max_size=8), max_size=4).map(tuple),
+        "differences": st.lists(differences, max_size=3).map(tuple),
+        "whole": st.lists(names, max_size=3).map(tuple),
         "address": texts,
         "discovers": st.booleans(),
         "addresses": st.lists(texts, max_size=4).map(tuple),
@@ -37,11 +53,12 @@ def messages(draw: st.DrawFn) -> Message:
     fields: dict[str, Any] = draw(optional)
     if draw(st.booleans()):
         fields |= {"fingerprint": draw(st.binary(min_size=16, max_size=16)), "digest": draw(digests)}
+        fields["base"] = draw(st.just(b"") | st.binary(min_size=16, max_size=16))
     return Message(draw(names), **fields, state=draw(st.binary(min_size=16, max_size=16)))
 
 
 def packed(*fields: Any) -> bytes:
-    return b"PMG3" + STATE + msgspec.msgpack.encode(fields)
+    return b"PMG4" + STATE + msgspec.msgpack.encode(fields)
 
 
 def read_or_refuse(data: bytes) -> None:
@@ -69,8 +86,8 @@ def test_reading_what_was_written_gives_the_same_message(message: Message) -> No
 @example(b"\x94\xa1a\xc4\x00\xc0\xdd\xff\xff\xff\xff")  # an array that does
 @example(b"\x92\xa1a\xc6\xff\xff\xff\xff")  # four gigabytes
 def test_arbitrary_bytes_are_read_or_refused_and_nothing_else(data: bytes) -> None:
-    read_or_refuse(b"PMG3" + data)
-    read_or_refuse(b"PMG3" + STATE + data)
+    read_or_refuse(b"PMG4" + data)
+    read_or_refuse(b"PMG4" + STATE + data)
     if not data.startswith(b"PMG"):
         with pytest.raises(UnreadableBody, match="this is not gossip"):
             Message.from_bytes(data)
@@ -96,14 +113,14 @@ everything = st.recursive(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(everything, max_size=10) | everything)
 def test_msgpack_of_another_shape_is_read_or_refused_and_nothing_else(content: Any) -> None:
-    read_or_refuse(b"PMG3" + STATE + msgspec.msgpack.encode(content))
+    read_or_refuse(b"PMG4" + STATE + msgspec.msgpack.encode(content))
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
         (packed(), "must be an array of sender, fingerprint"),
-        (packed("a", b"", None, [], "", False, [], b"", 1), "must be an array of sender"),
+        (packed("a", b"", None, [], [], [], b"", "", False, [], b"", 1), "must be an array of sender"),
         (packed("no name"), "sender must be a city's name"),
         (packed("faro\n"), "sender must be a city's name"),
         (packed("x" * 101), "sender must be a city's name"),
@@ -115,14 +132,21 @@ def test_msgpack_of_another_shape_is_read_or_refused_and_nothing_else(content: A
         (packed("a", b"", {}), "fingerprint must be 16 bytes"),
         (packed("a", PRINT + b"x", {}), "fingerprint must be 16 bytes"),
         (packed("a", PRINT, {}, ["text"]), "letters must be"),
-        (packed("a", PRINT, {}, [], "x" * 301), "address must be a text of at most 300"),
-        (packed("a", PRINT, {}, [], "", False, ["x" * 301]), "addresses must be"),
-        (packed("a", PRINT, {}, [], "", False, [], b"short"), "leave must be"),
-        (packed("a", PRINT, {}, [], "", False, [], bytes(73)), "leave must be"),
+        (packed("a", PRINT, {}, [], [b"bytes"]), "differences must be"),
+        (packed("a", PRINT, {}, [], [DIFFERENCE[:-1]]), "differences must be"),
+        (packed("a", PRINT, {}, [], [(*DIFFERENCE[:-1], b"short")]), "differences must be"),
+        (packed("a", PRINT, {}, [], [("no name", *DIFFERENCE[1:])]), "differences must be"),
+        (packed("a", PRINT, {}, [], [], ["no name"]), "whole must be"),
+        (packed("a", PRINT, {}, [], [], [], b"short"), "base must be 16 bytes"),
+        (packed("a", b"", None, [], [], [], STATE), "base must be 16 bytes beside a digest"),
+        (packed("a", PRINT, {}, [], [], [], b"", "x" * 301), "address must be a text of at most 300"),
+        (packed("a", PRINT, {}, [], [], [], b"", "", False, ["x" * 301]), "addresses must be"),
+        (packed("a", PRINT, {}, [], [], [], b"", "", False, [], b"short"), "leave must be"),
+        (packed("a", PRINT, {}, [], [], [], b"", "", False, [], bytes(73)), "leave must be"),
         (packed("a") + b"x", "damaged or cut short"),
         (packed("a")[:-1], "damaged or cut short"),
-        (b"PMG3" + STATE, "it ends after 20 bytes"),
-        (b"PMG3", "it ends after 4 bytes"),
+        (b"PMG4" + STATE, "it ends after 20 bytes"),
+        (b"PMG4", "it ends after 4 bytes"),
         (b"", "this is not gossip"),
         (b'{"json": 1}', "this is not gossip"),
         (b"PMGx" + STATE, "this is not gossip"),
@@ -134,10 +158,10 @@ def test_a_refusal_says_which_field_is_wrong(data: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "advice"), [(b"2", "format 2: upgrade the sender"), (b"4", "format 4: upgrade the receiver")]
+    ("number", "advice"), [(b"2", "format 2: upgrade the sender"), (b"5", "format 5: upgrade the receiver")]
 )
 def test_another_format_gets_advice_which_city_to_upgrade(number: bytes, advice: str) -> None:
-    with pytest.raises(IncompatibleMesh, match=f"speaks gossip format 3 and the sender {advice}"):
+    with pytest.raises(IncompatibleMesh, match=f"speaks gossip format 4 and the sender {advice}"):
         Message.from_bytes(b"PMG" + number + bytes(40))
 
 
@@ -148,6 +172,8 @@ def test_only_so_many_entries_of_each_kind_are_read(entries: int) -> None:
     for many in (
         replace(message, digest=digest),
         replace(message, letters=(b"",) * entries),
+        replace(message, differences=(Difference(*DIFFERENCE),) * entries),
+        replace(message, whole=("faro",) * entries),
         replace(message, addresses=("",) * entries),
     ):
         with pytest.raises(UnreadableBody, match=r"at most (16|20016)"):

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from pricemesh.core.summary import merge
 from pricemesh.gossip.letter import Letter
-from pricemesh.gossip.node import Node
-from pricemesh.gossip.peers import AddressBook
+from pricemesh.gossip.node import CheckedLetters, Node
+from pricemesh.gossip.peers import TICKS_UNTIL_STRANGER, AddressBook
 from tests.gossip.letters import PRINT, check, exchange, letter, node
 
 NAMES = ("faro", "lisbon", "porto")
+NOTHING_NEW = CheckedLetters([], [], None)
 EDITIONS = {(name, *ages): letter(name, *ages) for name in NAMES for ages in product(range(4), (1, 2))}
 real_letters = st.lists(st.sampled_from(sorted(EDITIONS)).map(EDITIONS.__getitem__), max_size=8)
 
@@ -94,9 +95,9 @@ def test_what_no_honest_city_could_have_sent_is_refused_with_its_reason(wire: by
 def test_old_letters_and_those_of_a_dropped_city_are_passed_over() -> None:
     lisbon = node("lisbon")
     lisbon.take([letter("porto", 5)])
-    assert lisbon.check_letters([letter("porto", 4).wire, letter("porto", 5).wire]) == ([], [], None)
+    assert lisbon.check_letters([letter("porto", 4).wire, letter("porto", 5).wire]) == NOTHING_NEW
     lisbon.drop("porto")
-    assert lisbon.check_letters([letter("porto", 9).wire]) == ([], [], None)
+    assert lisbon.check_letters([letter("porto", 9).wire]) == NOTHING_NEW
     assert lisbon.digest["porto"] == (0, 0)
     porto = node("porto", 9)
     assert [each.origin for each in porto.letters_missing_in(lisbon.digest)] == []
@@ -124,22 +125,52 @@ def test_a_later_life_of_ones_own_is_recognised_only_by_ones_own_seal() -> None:
 
 
 def ticks_until_all_know(cities: int, seed: int, fan_out: int = 8) -> int:
-    """Every city learns something new at tick 0; each exchanges with up to so many random others a tick."""
+    """Every city learns something new at tick 0; each exchanges with up to so many others a tick."""
     rng = random.Random(seed)
     nodes = {f"http://{i}": Node(f"city{i}", PRINT, lambda _: None) for i in range(cities)}
     for each in nodes.values():
         each.take([letter(each.origin, 1)])
-    books = {address: AddressBook(address, fan_out) for address in nodes}
+    books = {address: AddressBook(address, fan_out, city=each.origin) for address, each in nodes.items()}
     for book in books.values():
         book.add(nodes, is_configured=True)
     ticks = 0
     while len({each.state for each in nodes.values()}) > 1:
         ticks += 1
         for address in rng.sample(sorted(nodes), cities):
+            books[address].ticks = ticks
             for peer in books[address].choose(rng):
                 exchange(nodes[address], nodes[peer.address])
     assert all(len(each.letters) == cities for each in nodes.values())
     return ticks
+
+
+def test_the_partners_of_a_city_stay_and_connect_the_mesh() -> None:
+    addresses = [f"http://{i}" for i in range(200)]
+    books = {address: AddressBook(address, 4, city=address) for address in addresses}
+    calls: dict[str, set[str]] = {}
+    for address, book in books.items():
+        book.add(addresses, is_configured=True)
+        book.ticks = 1
+        chosen = {peer.address for peer in book.choose(random.Random(1))}
+        assert chosen == {peer.address for peer in book.choose(random.Random(2))}
+        assert len(chosen) == 4
+        book.ticks = TICKS_UNTIL_STRANGER
+        others = {peer.address for peer in book.choose(random.Random(3))}
+        assert len(others & chosen) == 3  # now and then another one
+        calls[address] = chosen
+        gone = next(iter(chosen))
+        book.peers[gone].has_left = True
+        book.ticks = 1
+        assert len({peer.address for peer in book.choose(random.Random(4))} & (chosen - {gone})) == 3
+    reached, fresh = {addresses[0]}, {addresses[0]}
+    while fresh:
+        called = {other for address in fresh for other in calls[address]}
+        callers = {address for address in addresses if calls[address] & fresh}
+        fresh = (called | callers) - reached
+        reached |= fresh
+    assert reached == set(addresses)
+    received = [sum(address in chosen for chosen in calls.values()) for address in addresses]
+    assert max(received) <= 16  # of 4 on average; a Poisson count beyond 16 has a chance of 1e-6
 
 
 def test_news_reach_all_cities_in_ticks_that_grow_as_the_logarithm() -> None:

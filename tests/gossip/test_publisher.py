@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pricemesh.core.news import YOUNG_LESSONS
 from pricemesh.errors import NotStarted, StorageUnavailable
 from pricemesh.gossip.letter import Leave
 from tests.gossip.memory_network import FakeClock, MemoryCity, MemoryNetwork, memory_mesh
@@ -133,5 +134,80 @@ def test_the_leave_notice_is_signed_and_there_is_none_while_a_city_takes_part(tm
             assert not Leave.is_valid(notice, letter, faro.clock.now + 61)
             assert not Leave.is_valid(notice[:-1] + b"x", letter, faro.clock.now)
             assert not Leave.is_valid(notice, faro.letter_of("faro", 0), faro.clock.now)
+
+    asyncio.run(story())
+
+
+# News
+
+
+def test_a_grown_city_publishes_news_and_the_rest_when_it_has_waited_long_enough(tmp_path: Path) -> None:
+    async def story() -> None:
+        gossip = {"lockstep": False, "interval_seconds": 1000.0, "news": 5.0, "news_seconds": 30.0}
+        async with memory_mesh(tmp_path, ["faro"], gossip=gossip) as (faro,):
+            publisher = faro.gossip.publisher
+            await faro.teach(YOUNG_LESSONS)
+            await publisher.publish()
+            assert faro.editions == {"faro": (1, 40)}
+            await faro.teach(2, seed=1)
+            await publisher.publish()
+            assert (faro.editions, publisher.unpublished_lessons) == ({"faro": (1, 40)}, 2)
+            faro.clock.advance(29.0)
+            await publisher.publish()
+            assert faro.editions == {"faro": (1, 40)}
+            faro.clock.advance(1.0)
+            await publisher.publish()
+            assert (faro.editions, publisher.unpublished_lessons) == ({"faro": (1, 42)}, 0)
+            await faro.teach(80, seed=2)  # three times the lessons: news in most arms
+            await publisher.publish()
+            assert faro.editions == {"faro": (1, 122)}
+
+    asyncio.run(story())
+
+
+def test_what_a_letter_left_out_gets_a_version_of_its_own(tmp_path: Path) -> None:
+    """No lesson came since, and a version names one content."""
+
+    async def story() -> None:
+        gossip = {"lockstep": False, "interval_seconds": 1000.0, "news": 1.5, "news_seconds": 30.0}
+        async with memory_mesh(tmp_path, ["faro"], gossip=gossip) as (faro,):
+            publisher = faro.gossip.publisher
+            for seed in range(40):
+                await faro.teach(10, seed=seed)
+                await publisher.publish()
+                if publisher.unpublished_lessons > 0 and faro.editions["faro"][1] == faro.pricing.version:
+                    break
+            version = faro.pricing.version
+            assert publisher.letter is not None
+            assert 0 < max(publisher.letter.summary.lags) < version
+            await publisher.publish(everything=True)
+            assert faro.editions == {"faro": (1, version + 1)}
+            assert publisher.unpublished_lessons == 0
+            counts = faro.pricing.learner.layout.part("count", publisher.letter.summary.numbers)
+            assert counts.sum() == version
+            again = await faro.restart()
+            assert again.wires == faro.wires  # the next version is not taken for a restored backup
+            await again.teach(1, seed=99)
+            await again.gossip.publisher.publish(everything=True)
+            assert again.editions == {"faro": (1, version + 2)}
+
+    asyncio.run(story())
+
+
+def test_a_city_that_stops_drains_or_leaves_says_all_it_knows(tmp_path: Path) -> None:
+    async def story() -> None:
+        gossip = {"lockstep": False, "interval_seconds": 1000.0, "news": 1e9, "news_seconds": 1e9}
+        async with memory_mesh(tmp_path, ("faro", "lisbon", "porto"), gossip=gossip) as cities:
+            for city in cities:
+                await city.teach(YOUNG_LESSONS - 1)
+                await city.gossip.exchange()
+                await city.teach(3, seed=1)
+                assert city.gossip.publisher.unpublished_lessons == 3
+            draining, stopping, leaving = cities
+            draining.pricing.draining = True
+            await draining.gossip.exchange()
+            await stopping.stop()
+            await leaving.gossip.operators.leave()
+            assert draining.editions == dict.fromkeys(("faro", "lisbon", "porto"), (1, 42))
 
     asyncio.run(story())

@@ -46,7 +46,7 @@ def full_message(city: MemoryCity, sender: str = "porto", **fields: Any) -> Mess
         (
             b"PMG1" + bytes(40),
             IncompatibleMesh,
-            "format 3 and the sender format 1: upgrade the sender",
+            "format 4 and the sender format 1: upgrade the sender",
         ),
         (b'{"digest": []}', UnreadableBody, "this is not gossip"),
         (b"", UnreadableBody, "this is not gossip"),

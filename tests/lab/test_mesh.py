@@ -4,6 +4,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from pricemesh.core.news import news, updated
 from pricemesh.core.policies import Policy, Shape, make_policy
 from pricemesh.core.thompson import city_seed, draw, propensities, uniform_of
 from pricemesh.core.ucb import choose
@@ -12,26 +13,30 @@ from pricemesh.lab.mesh import Conduct, Mesh, group_sizes, rows
 from pricemesh.lab.worlds import DRIFT_OFFSET, Linear
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.5])
 @pytest.mark.parametrize("groups", [None, (2, 2, 2), (3, 1, 2), (1,) * 6])
 @pytest.mark.parametrize(
     "policy", [make_policy(name) for name in ("disjoint", "netlinucb", "netsgducb", "netpool")]
 )
 def test_the_vectorised_mesh_decides_as_single_cities_would(
-    policy: Policy, groups: tuple[int, ...] | None
+    policy: Policy, groups: tuple[int, ...] | None, factor: float
 ) -> None:
     """Two seeds of six cities at once, against a loop over seeds and cities with one learner each that
     gossip every second round in their group."""
-    world, seeds, rounds = Linear(cities=6, arms=3, shared=4, local=2), [5, 6], 40
-    mesh = Mesh(world, policy, seeds, Conduct(groups=groups, gossip_every=2))
+    world, seeds, rounds = Linear(cities=6, arms=3, shared=4, local=2), [5, 6], 60
+    mesh = Mesh(world, policy, seeds, Conduct(groups=groups, gossip_every=2, news=factor))
     steps = list(mesh.play(rounds))
     starts = np.cumsum((0, *(groups or (6,))))
     members = [range(a, b) for a, b in pairwise(starts)]
     for s, seed in enumerate(seeds):
         cities = [policy.learner(Shape(3, 4, 2)) for _ in range(6)]
+        numbers = [city.numbers() if city.fields else np.empty(0) for city in cities]
         instance = world.instance([seed])
         for step, now in zip(steps, instance.rounds(), strict=False):
             if (step.round - 1) % 2 == 0 and cities[0].fields:
-                numbers = [city.numbers() for city in cities]
+                for i, city in enumerate(cities):
+                    flags = news(city, numbers[i], city.numbers(), factor)
+                    numbers[i] = updated(city.layout, numbers[i], city.numbers(), flags)
                 for group in members:
                     for i in group:
                         order = [i, *(j for j in group if j != i)]
@@ -151,6 +156,20 @@ def test_bytes_per_tick_are_those_of_the_wire_form() -> None:
     assert Mesh(world, make_policy("netpool"), [0]).bytes_per_tick == header + 8 * 5 * per_arm
     assert Mesh(world, make_policy("disjoint"), [0]).bytes_per_tick == 0
     assert Mesh(world, make_policy("shared"), [0], Conduct(gossip_every=3)).bytes_per_tick == 3 * 8 * (10 + 2)
+
+
+def test_news_cost_fewer_bytes_than_every_change_and_are_counted_on_average() -> None:
+    world, policy = Linear(cities=4, arms=5, shared=8), make_policy("netpool")
+    sizes = []
+    for factor in (1.0, 1.0001, 2.0):
+        mesh = Mesh(world, policy, [0], Conduct(news=factor))
+        for _ in mesh.play(80):
+            pass
+        sizes.append(mesh.bytes_per_tick)
+    every_change, changed_arms, grown_arms = sizes
+    # One arm of five changes in a round, and nothing before the first.
+    assert 0.9 * every_change / 5 < changed_arms < every_change / 5 + 60
+    assert grown_arms < 0.8 * changed_arms
 
 
 def test_cities_in_groups_of_one_learn_as_if_alone() -> None:

@@ -17,7 +17,7 @@ from tests.running import CONTEXT, until
 from tests.serving.fleet import REPLICAS, Fleet, check_rows
 
 HAPROXY = shutil.which("haproxy")
-CONFIGURATION = Path(__file__).parents[2] / "deploy" / "haproxy" / "haproxy.cfg"
+CONFIGURATION = Path(__file__).parents[2] / "deploy" / "haproxy"
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,12 +28,13 @@ pytestmark = [
 @pytest.fixture
 def address(fleet: Fleet, tmp_path: Path) -> Iterator[str]:
     (port,) = free_ports(1)
-    text = CONFIGURATION.read_text().replace("127.0.0.1:8000", f"127.0.0.1:{port}")
+    text = (CONFIGURATION / "loopback.cfg").read_text().replace("127.0.0.1:8000", f"127.0.0.1:{port}")
     for i in range(REPLICAS):
         text = text.replace(f"127.0.0.1:{8001 + i}", f"127.0.0.1:{fleet.ports[i]}")
-    (tmp_path / "haproxy.cfg").write_text(text)
+    (tmp_path / "replicas.cfg").write_text(text)
     assert HAPROXY is not None
-    process = subprocess.Popen([HAPROXY, "-f", str(tmp_path / "haproxy.cfg")])
+    files = [CONFIGURATION / "haproxy.cfg", tmp_path / "replicas.cfg"]
+    process = subprocess.Popen([HAPROXY, *(argument for file in files for argument in ("-f", str(file)))])
     url = f"http://127.0.0.1:{port}"
 
     def is_up() -> bool:

@@ -176,6 +176,33 @@ def test_every_replica_answers_peers_and_counts_their_letters(postgres_url: str,
             city.stop()
 
 
+def test_a_replica_that_calls_no_peers_says_so_until_it_is_the_publisher(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    gossip = {"secrets": SECRETS, "interval_seconds": 0.1}
+    porto = RunningCity(settings_for(f"sqlite:///{tmp_path}/porto.db", city="porto", gossip={**gossip}))
+    lisbon = {"database": {"replicas": True}, "gossip": {"peers": [porto.url], **gossip}}
+    first, second = (RunningCity(settings_for(postgres_url, **copy.deepcopy(lisbon))) for _ in range(2))
+
+    def statuses(city: RunningCity) -> dict[str, str]:
+        return {peer["origin"] or peer["address"]: peer["status"] for peer in city.state()["peers"]}
+
+    try:
+        teach(porto, 5)
+        until(lambda: statuses(first) == {"porto": "fresh"})
+        until(lambda: "porto" in statuses(second))
+        assert statuses(second) | {"porto": ""} == {"porto": "", porto.url: "not called"}
+        assert statuses(second)["porto"] in ("fresh", "relayed")
+        assert f'peer="{porto.url}",status="not called"}} 1.0' in second.http.get("/metrics").text
+        first.stop()
+        until(lambda: statuses(second) == {"porto": "fresh"})
+        porto.stop()
+        until(lambda: statuses(second) == {"porto": "silent"})
+    finally:
+        for city in (first, second, porto):
+            city.stop()
+
+
 def test_a_database_that_hangs_during_a_look_refuses_callers_only_meanwhile(postgres_url: str) -> None:
     """Another program locks the row that every look reads; callers wait less long than a look may take."""
     sections = {"database": {"timeout_seconds": 1.0, "replicas": True}, "limits": {"max_wait_seconds": 0.2}}

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from pricemesh.core.decision import Margin
 from pricemesh.errors import SchemaChanged
 from pricemesh.runtime import Runtime
-from pricemesh.store.commands import SaveDecisions, SaveFeedback
+from pricemesh.store.commands import Margins, SaveDecisions, SaveFeedback
 from pricemesh.store.database import Database
 from pricemesh.store.migration import migrate
 from pricemesh.store.tables import city as city_table
@@ -65,9 +65,9 @@ def test_propensity_and_chance_are_stored_as_they_were_decided(database_url: str
     odds = {"a": (0.25, 0.5), "b": (1.0, None), "c": (0.125, 0.75)}
     rows = [decision(id_)._replace(propensity=p, chance=chance) for id_, (p, chance) in odds.items()]
     counted = database.commit([SaveDecisions(rows)]).position
-    margin = Margin(2.0)
+    margins: Margins = {None: Margin(2.0)}
     items = [("a", 1.0), ("b", 0.0), ("c", 3.0)]
-    outcome = database.commit([SaveFeedback(items, 2.0, False, 0.0, margin)])
+    outcome = database.commit([SaveFeedback(items, 2.0, False, 0.0, margins)])
     stored = {id_: database.reader.decision(id_) for id_ in odds}
     assert {id_: (row.decision.propensity, row.decision.chance) for id_, row in stored.items() if row} == odds
     assert [(lesson.reward, lesson.sold, lesson.chance) for lesson in outcome.lessons] == [

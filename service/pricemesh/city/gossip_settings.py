@@ -9,6 +9,10 @@ from pricemesh.city.addresses import CITY_NAME, CITY_NAME_RULE, checked_address
 from pricemesh.city.gossip_secrets import parse_city_key, parse_secret
 from pricemesh.city.section import Section, split_by_comma
 
+DEFAULT_FAN_OUT = 8
+DEFAULT_NEWS = 2.5
+DEFAULT_NEWS_SECONDS = 60.0
+
 
 class GossipSettings(Section):
     peers: tuple[str, ...] = ()
@@ -20,7 +24,10 @@ class GossipSettings(Section):
     # Letters of other cities are refused; empty: all are accepted. A table names keys: { lisbon = "..." }.
     cities: tuple[str, ...] | dict[str, str] = ()
     most_cities: int = Field(default=256, ge=2, le=10_000)
-    fan_out: int = Field(default=8, ge=1)
+    fan_out: int = Field(default=DEFAULT_FAN_OUT, ge=1)
+    # An arm's part of a letter is published again when its information has grown by this factor; 1: at once.
+    news: float = Field(default=DEFAULT_NEWS, ge=1)
+    news_seconds: float = Field(default=DEFAULT_NEWS_SECONDS, gt=0)  # until all that changed is published
     timeout_seconds: float | None = Field(default=None, gt=0)  # for a peer's answer; default: one interval
     rate_per_second: float = Field(default=50.0, gt=0)  # requests accepted from one city
     lockstep: bool = False  # ticks come from `POST /admin/tick` instead of the clock

@@ -18,9 +18,10 @@ from pricemesh.city.reward_size import RewardSize
 from pricemesh.city.settings import Settings
 from pricemesh.core.arrays import Array, Ints
 from pricemesh.core.decision import NO_ARM, Decision, DecisionCodec
+from pricemesh.core.peer_rows import Group, PeerRows
 from pricemesh.core.policies import dump, learning_changes, load
 from pricemesh.core.summary import Summary
-from pricemesh.core.terms import Reading
+from pricemesh.core.terms import Reading, Terms
 from pricemesh.errors import BadSummary, NotStarted
 from pricemesh.store.commands import Lesson, Position, SaveSnapshot, Unanswered
 from pricemesh.store.commit_result import CommitResult
@@ -65,6 +66,7 @@ class LiveLearner:
         self.is_whole = True  # it has counted no row after them
         self.rows_since_snapshot = 0  # that began or stopped to wait for feedback
         self.terms: int | None = None  # that decisions are made under now; None are the first ones
+        self.terms_by_id: Mapping[int, Terms] = {}  # all that the city has had
         self.readings: Mapping[int | None, Reading] = {}  # of rows made under other terms, by these
         self.rewrites = 0  # of the past that this learner has learned
         self.counts = LessonCounts()
@@ -73,6 +75,7 @@ class LiveLearner:
         self.reward_sums = np.zeros(arms)
         self.units_sold = np.zeros(arms)  # stays 0 in a city of values
         self.decision_counts = [0] * arms  # since the start
+        self._peer_rows: list[PeerRows] = []  # of the last fold; none while one is running
 
     @property
     def mixes_committed(self) -> bool:
@@ -290,6 +293,18 @@ class LiveLearner:
 
     # Peers
 
+    def fold(self, group: Group, *, again: bool = False) -> Any:
+        """As `Learner.fold`; what depends on one peer alone is computed again only for peers whose summary
+        changed since the last fold. Runs in a thread. A fold takes the rows with it, so that one whose caller
+        gave up waiting shares them with no other; after a fault the next one starts without."""
+        try:
+            rows = self._peer_rows.pop()
+        except IndexError:
+            rows = PeerRows()
+        folded = self.learner.fold(rows.stack(self.learner, group), group.origins, again=again)
+        self._peer_rows[:] = [rows]
+        return folded
+
     def restore_peers(self, memory: Mapping[str, Any], summaries: Mapping[str, Summary]) -> bool:
         """After a restart, count peers as before it. False where that is impossible until the next absorb."""
         arrays = dict(memory)
@@ -297,7 +312,8 @@ class LiveLearner:
         try:
             if arrays.keys() == self.learner.memory().keys() and origins:
                 self.learner.recall(origins, {name: np.array(value) for name, value in arrays.items()})
-            self.learner.absorb_summaries(self._settings.city, summaries, again=True)
+            group = self.learner.group_of(self._settings.city, summaries)
+            self.learner.adopt(self.fold(group, again=True))
         except (BadSummary, ValueError) as fault:
             log.warning("peers count again after the next tick", extra={"fault": str(fault)})
             return False

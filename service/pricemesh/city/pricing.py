@@ -20,7 +20,7 @@ from pricemesh.city.health import DatabaseHealth
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.loop import CityLoop, FutureTicket, Ticket
 from pricemesh.city.reading import ReadLane
-from pricemesh.city.relearning import Relearner
+from pricemesh.city.relearning import Relearner, margins_of
 from pricemesh.city.replicas import role_of
 from pricemesh.city.settings import Settings
 from pricemesh.city.wait_limit import Gate
@@ -31,6 +31,7 @@ from pricemesh.runtime import Runtime
 from pricemesh.store.commands import (
     CloseWindow,
     Command,
+    Margins,
     Probe,
     SaveFeedback,
     SetControl,
@@ -39,7 +40,6 @@ from pricemesh.store.commands import (
 )
 from pricemesh.store.database import Database, TimeLimits
 from pricemesh.store.present_state import MeshRecord, PresentState
-from pricemesh.store.reads import DecisionPage
 from pricemesh.store.shared_database import SharedDatabase
 from pricemesh.store.startup import refuse_damaged_values
 
@@ -60,7 +60,7 @@ class Pricing:
         observe_commit: Callable[[int, float], None] = lambda _rows, _seconds: None,
     ) -> None:
         self.settings = settings
-        self._margin = settings.margin
+        self._margins: Margins | None = None  # of a city of purchases, once it is open
         self.runtime = runtime
         self.clock = SteadyClock(
             runtime.clock,
@@ -113,6 +113,7 @@ class Pricing:
         except BaseException:
             self.database.close()
             raise
+        self._margins = margins_of(self.settings, self.live)
         arm = self.controls.pinned_arm
         if arm is not None and not self._guardrails.allows(arm):
             log.warning("the pin is outside floor and ceiling and has no effect", extra={"arm": arm})
@@ -185,7 +186,7 @@ class Pricing:
         clock is not steady, only what is too late by its old and by its new time is refused."""
         time = self.clock.read()
         decided_after = time.earliest - self.settings.feedback.window_seconds
-        command = SaveFeedback(items, time.now, self.controls.frozen, decided_after, self._margin)
+        command = SaveFeedback(items, time.now, self.controls.frozen, decided_after, self._margins)
         self.loop.submit(command, ticket)
 
     async def commit(self, command: Command) -> Any:
@@ -221,7 +222,7 @@ class Pricing:
         if not self._closes_windows or not time.is_steady:
             return 0
         closed_before = time.now - self.settings.feedback.window_seconds
-        command = CloseWindow(closed_before, amount, time.now, self.controls.frozen, self._margin)
+        command = CloseWindow(closed_before, amount, time.now, self.controls.frozen, self._margins)
         settled: int = await self.commit(command)
         return settled
 
@@ -231,8 +232,8 @@ class Pricing:
         """Count the newest summaries from the next price on; folding runs beside the prices. Changes that no
         later tick brings back are committed before anyone is told of them."""
         live, learner = self.live, self.learner
-        stack = learner.stack_summaries(self.settings.city, summaries)
-        folded = await self.runtime.in_thread(learner.fold, *stack)
+        group = learner.group_of(self.settings.city, summaries)
+        folded = await self.runtime.in_thread(live.fold, group)
         learner.adopt(folded)  # refuses numbers that are not finite: what counted before goes on
         commands: list[Command] = []
         if learner.mixes_peers:
@@ -294,10 +295,10 @@ class Pricing:
         rows: list[StoredDecision] = await self._read(self.database.reader.latest_decisions, limit=limit)
         return rows
 
-    async def decisions_page(self, **filters: Any) -> DecisionPage:
+    async def read_many(self, read: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """What `read` returns, which reads many rows: in another lane than the reads of one."""
         self._check_answers()
-        page: DecisionPage = await self._long_reads.run(self.database.reader.page, **filters)
-        return page
+        return await self._long_reads.run(read, *arguments, **named)
 
     async def _read(self, read: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         self._check_answers()

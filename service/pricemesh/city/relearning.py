@@ -18,7 +18,7 @@ from pricemesh.core.summary import Summary
 from pricemesh.core.terms import Reading
 from pricemesh.errors import StorageUnavailable
 from pricemesh.runtime import Runtime, cancel_task
-from pricemesh.store.commands import Lesson, Position
+from pricemesh.store.commands import Lesson, Margins, Position
 from pricemesh.store.database import Database, StoredState
 from pricemesh.store.pending import Change
 from pricemesh.store.startup import Past
@@ -100,7 +100,8 @@ class Relearner:
             load_base(fresh, replay.past)
             follow_rows(fresh, replay)
         if fresh.learner.fields:
-            fresh.learner.absorb_summaries(self._settings.city, summaries)
+            peers = {origin: each for origin, each in summaries.items() if origin != self._settings.city}
+            fresh.learner.absorb_summaries(self._settings.city, peers)
         return fresh, replay.epoch
 
     def _catch_up(self, fresh: LiveLearner) -> LiveLearner:
@@ -118,15 +119,28 @@ class Relearner:
 def use_past(live: LiveLearner, past: Past) -> None:
     """The terms in which rows are read, before any is."""
     live.rewrites = past.rewrites
-    live.terms = id_of_terms(past.terms)
+    live.terms, live.terms_by_id = id_of_terms(past.terms), past.terms_by_id
+    live.readings = readings_of(past)
+
+
+def readings_of(past: Past) -> dict[int | None, Reading]:
+    """Of rows made under other terms than those in force, by these."""
     all_terms = [past.terms_by_id[id_] for id_ in sorted(past.terms_by_id)]
     places = islice(sorted(past.terms_by_id), len(all_terms) - 1)
-    live.readings = {id_of_terms(id_): Reading(all_terms[i:]) for i, id_ in enumerate(places)}
+    return {id_of_terms(id_): Reading(all_terms[i:]) for i, id_ in enumerate(places)}
 
 
 def id_of_terms(id_: int) -> int | None:
     """As rows have it: None for the first terms, whose rows were written before there were others."""
     return None if id_ == 1 else id_
+
+
+def margins_of(settings: Settings, live: LiveLearner) -> Margins | None:
+    """How money follows from units sold, for decisions of all terms; None in a city of values."""
+    margin = settings.margin
+    if margin is None:
+        return None
+    return {live.terms: margin} | {id_: reading.margin(margin) for id_, reading in live.readings.items()}
 
 
 def load_base(live: LiveLearner, past: Past) -> None:

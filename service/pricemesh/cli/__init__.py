@@ -14,7 +14,22 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from pricemesh.cli import bench, city, demo, drive, forget, keys, paper, prune, replay, simulate, torture
+from pricemesh.cli import (
+    bench,
+    city,
+    demo,
+    drive,
+    forget,
+    history,
+    keys,
+    mesh,
+    paper,
+    prune,
+    replay,
+    reshape,
+    simulate,
+    torture,
+)
 from pricemesh.cli.terminal import notes, open_standard_streams
 from pricemesh.errors import PricemeshError
 from pricemesh.version import __version__
@@ -32,12 +47,17 @@ app.command(epilog=replay.EXAMPLES)(replay.replay)
 app.command(epilog=drive.EXAMPLES)(drive.drive)
 app.command(epilog=paper.EXAMPLES)(paper.paper)
 app.command(epilog=bench.EXAMPLES)(bench.bench)
+app.command(epilog=mesh.EXAMPLES)(mesh.mesh)
 app.command(epilog=torture.EXAMPLES)(torture.torture)
 app.command(epilog=city.CONFIG_EXAMPLES)(city.config)
 app.command(epilog=city.MIGRATE_EXAMPLES)(city.migrate)
+app.command(epilog=reshape.EXAMPLES)(reshape.reshape)
 app.command(epilog=city.LEAVE_EXAMPLES)(city.leave)
 app.command(epilog=prune.EXAMPLES)(prune.prune)
 app.command(epilog=forget.EXAMPLES)(forget.forget)
+app.command(epilog=history.INIT_EXAMPLES)(history.init)
+app.command(epilog=history.EXPORT_EXAMPLES)(history.export)
+app.command(epilog=history.BACKUP_EXAMPLES)(history.backup)
 app.add_typer(keys.app, name="keys")
 
 

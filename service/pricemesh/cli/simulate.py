@@ -56,6 +56,8 @@ EXAMPLES = """
 
 `pricemesh simulate --world market --cities 2 --ladders '8,9,10;9,10,11'` — each city has its own prices
 
+`pricemesh simulate --policy netpool --news 1.3` — letters only when there is news: see bytes/tick
+
 `pricemesh simulate --world swissmetro --gossip-every 5` — travellers from eleven cantons; real choices
 
 `pricemesh simulate --seeds 200 --cluster tcp://10.0.0.5:8786` — by the workers of a Dask cluster
@@ -96,6 +98,13 @@ DriftAt = Annotated[
     int | None,
     typer.Option(metavar="T", help="Rounds after which the world is another. [default: never]"),
 ]
+News = Annotated[
+    float,
+    typer.Option(
+        metavar="F",
+        help="Publish an arm's summary again when its information has grown by this factor; 1: every change.",
+    ),
+]
 PlotFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Draw R(t)/t per policy (png, svg or pdf).")
 ]
@@ -133,6 +142,7 @@ def simulate(
     gossip_every: GossipEvery = 1,
     delay: DelayRounds = 0,
     drift_at: DriftAt = None,
+    news: News = 1.0,
     workers: WorkerCount = None,
     cluster: Cluster = None,
     plot: PlotFile = None,
@@ -157,7 +167,7 @@ def simulate(
     place = make_world(world, cities=count, drift_at=drift_at, **options)
     chosen_policies = entries(policy or DEFAULT_POLICIES, set_ or [])
     numbers = range(seed, seed + seeds)
-    conduct = Conduct(groups=sizes, gossip_every=gossip_every, delay=delay, drift_at=drift_at)
+    conduct = Conduct(groups=sizes, gossip_every=gossip_every, delay=delay, drift_at=drift_at, news=news)
     check_run(place, numbers, rounds, conduct)
     check_writable(csv, json_, plot)
     if plot:

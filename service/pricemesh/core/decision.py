@@ -16,6 +16,9 @@ from pricemesh.core.policies import Shape
 from pricemesh.core.ucb import Score
 
 NO_ARM = -1  # of a decision at a price that is no arm's: it was imported, or the ladder has changed since
+IDENTIFIER = r"[A-Za-z0-9._:@-]{1,128}"  # of a decision, as a pattern
+IDENTIFIER_RULE = "1 to 128 letters, digits and . _ : @ -"
+SUBJECT = r"[^\x00-\x1f\x7f]{1,200}"
 
 
 class Occasion(NamedTuple):

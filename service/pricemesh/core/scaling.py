@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pricemesh.core.arrays import Array
-from pricemesh.core.pooling import median_of_positive
+from pricemesh.core.comparison import median_of_positive
 
 MIN_OBSERVATIONS = 60  # in all cities together; before, the scale of rewards stands in for their noise
 MIN_RIDGE, MAX_RIDGE = 0.02, 20.0

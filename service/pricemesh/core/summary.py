@@ -13,13 +13,16 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from pricemesh.core.arrays import Array
+from pricemesh.core.arrays import Array, Ints
 from pricemesh.errors import BadSummary
 
 Parts = dict[str, Array]
+Order = tuple[int, int, bytes, bytes, tuple[int, ...]]
 
-MAGIC = b"PMS1"
+MAGIC, MAGIC_WITH_LAGS = b"PMS1", b"PMS2"
 _HEADER = struct.Struct("<4sQQ16sHI")  # magic, epoch, version, fingerprint, origin bytes, numbers
+_LAGS_HEADER = struct.Struct("<HB")  # blocks, bytes of each lag
+HEADER_BYTES = _HEADER.size
 _MAX_NUMBERS = 1 << 24
 
 
@@ -51,6 +54,22 @@ class Layout:
     @cached_property
     def size(self) -> int:
         return sum(self._length(field) for field in self.fields)
+
+    @cached_property
+    def blocks(self) -> Ints:
+        """The block of every number, (size,). The numbers of one arm are a block, and those that belong to no
+        arm are the last one. A block travels, or stays as it was, as a whole."""
+        rows = [
+            np.repeat(np.arange(self.arms), self._length(field) // self.arms)
+            if field.per_arm
+            else np.full(self._length(field), self.arms)
+            for field in self.fields
+        ]
+        return np.concatenate(rows)
+
+    @cached_property
+    def block_count(self) -> int:
+        return self.arms + any(not field.per_arm for field in self.fields)
 
     def pack(self, parts: Parts) -> Array:
         """(..., size) from parts whose arrays start with the same batch axes."""
@@ -110,6 +129,8 @@ class Summary:
     version: int
     fingerprint: bytes
     payload: bytes  # float64, little-endian
+    # For each block, how many versions ago it last changed; empty where all have changed at this version.
+    lags: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.epoch < 1 << 64 or not 0 <= self.version < 1 << 64:
@@ -118,27 +139,46 @@ class Summary:
             raise BadSummary(
                 "a fingerprint must have 16 bytes, a payload 8 per number, an origin at most 65535"
             )
+        if self.lags and (not any(self.lags) or not 0 <= min(self.lags) <= max(self.lags) <= self.version):
+            raise BadSummary("no block can have changed after this version, or before the first one")
 
     @classmethod
-    def of(cls, origin: str, epoch: int, version: int, fingerprint: bytes, numbers: Array) -> "Summary":
-        return cls(origin, epoch, version, fingerprint, numbers.astype("<f8").tobytes())
+    def of(
+        cls,
+        origin: str,
+        epoch: int,
+        version: int,
+        fingerprint: bytes,
+        numbers: Array,
+        lags: tuple[int, ...] = (),
+    ) -> "Summary":
+        payload = numbers.astype("<f8").tobytes()
+        return cls(origin, epoch, version, fingerprint, payload, lags if any(lags) else ())
 
     @property
     def numbers(self) -> Array:
         return np.frombuffer(self.payload, dtype="<f8")
 
     @property
-    def order(self) -> tuple[int, int, bytes, bytes]:
+    def order(self) -> Order:
         """The highest order wins a merge. If a faulty origin sends two contents under one version, their
         bytes decide, so that all cities still agree."""
-        return (self.epoch, self.version, self.fingerprint, self.payload)
+        return (self.epoch, self.version, self.fingerprint, self.payload, self.lags)
 
     def to_bytes(self) -> bytes:
-        """The wire form: a header of 42 bytes, the origin's name, then the numbers."""
+        """The wire form: a header of 42 bytes, the lags if there are any, the origin's name, the numbers."""
         origin = self.origin.encode()
         header = _HEADER.pack(
-            MAGIC, self.epoch, self.version, self.fingerprint, len(origin), len(self.payload) // 8
+            MAGIC_WITH_LAGS if self.lags else MAGIC,
+            self.epoch,
+            self.version,
+            self.fingerprint,
+            len(origin),
+            len(self.payload) // 8,
         )
+        if self.lags:
+            lags = bytes_of_lags(self.lags)
+            header += _LAGS_HEADER.pack(len(self.lags), len(lags) // len(self.lags)) + lags
         return header + origin + self.payload
 
     @classmethod
@@ -147,18 +187,55 @@ class Summary:
         if len(data) < _HEADER.size:
             raise BadSummary(f"a summary must be at least {_HEADER.size} bytes long, not {len(data)}")
         magic, epoch, version, schema, origin_bytes, numbers = _HEADER.unpack_from(data)
-        if magic != MAGIC:
+        if magic not in (MAGIC, MAGIC_WITH_LAGS):
             raise BadSummary(f"not a summary of the format {MAGIC!r}: it starts with {magic!r}")
         if numbers > _MAX_NUMBERS:
             raise BadSummary(f"a summary of {numbers} numbers is beyond the limit of {_MAX_NUMBERS}")
-        expected = _HEADER.size + origin_bytes + 8 * numbers
+        lags: tuple[int, ...] = ()
+        start = _HEADER.size
+        if magic == MAGIC_WITH_LAGS:
+            lags, start = _read_lags_at(data, start)
+        expected = start + origin_bytes + 8 * numbers
         if len(data) != expected:
             raise BadSummary(f"the header announces {expected} bytes, but there are {len(data)}")
         try:
-            origin = data[_HEADER.size : _HEADER.size + origin_bytes].decode()
+            origin = data[start : start + origin_bytes].decode()
         except UnicodeDecodeError:
             raise BadSummary("the origin's name is not valid UTF-8") from None
-        return cls(origin, epoch, version, schema, data[_HEADER.size + origin_bytes :])
+        return cls(origin, epoch, version, schema, data[start + origin_bytes :], lags)
+
+
+def _read_lags_at(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
+    """The lags, of which there must be some, and where they end."""
+    begin = start + _LAGS_HEADER.size
+    blocks, width = _LAGS_HEADER.unpack(data[start:begin].ljust(_LAGS_HEADER.size, b"\0"))
+    lags = read_lags(data[begin : begin + blocks * width], blocks)
+    if not lags:
+        raise BadSummary("the versions of its blocks cannot be read")
+    return lags, begin + blocks * width
+
+
+def bytes_of_lags(lags: tuple[int, ...]) -> bytes:
+    """All with as many bytes as the largest needs: 1, 2, 4 or 8."""
+    return np.array(lags, dtype=_lag_type(max(lags, default=0))).tobytes()
+
+
+def read_lags(data: bytes, blocks: int) -> tuple[int, ...]:
+    """The inverse of `bytes_of_lags`. What it would not have written is refused, because a seal covers the
+    bytes that a city would write."""
+    width = len(data) // max(1, blocks)
+    if blocks == 0 and not data:
+        return ()
+    if blocks == 0 or width not in (1, 2, 4, 8) or len(data) != blocks * width:
+        raise BadSummary("the versions of its blocks cannot be read")
+    lags = tuple(np.frombuffer(data, dtype=f"<u{width}").tolist())
+    if bytes_of_lags(lags) != data:
+        raise BadSummary("the versions of its blocks take more bytes than they need")
+    return lags
+
+
+def _lag_type(largest: int) -> str:
+    return next(f"<u{width}" for width in (1, 2, 4, 8) if largest < 1 << 8 * width)
 
 
 Summaries = dict[str, Summary]
@@ -171,7 +248,7 @@ class Ordered(Protocol):
     def origin(self) -> str: ...
 
     @property
-    def order(self) -> tuple[int, int, bytes, bytes]: ...
+    def order(self) -> Order: ...
 
 
 Item = TypeVar("Item", bound=Ordered)

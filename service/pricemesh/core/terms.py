@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pricemesh.core.arrays import Array
-from pricemesh.core.decision import NO_ARM
+from pricemesh.core.decision import NO_ARM, Margin
 from pricemesh.errors import InvalidParameter
 
 Bounds = tuple[float, float]
@@ -73,11 +73,29 @@ class Reading:
         """Of a decision that was made for `arm`; `price` where that was no arm."""
         return price if arm == NO_ARM else self._made.prices[arm]
 
+    @property
+    def made(self) -> Terms:
+        return self._made
+
     def context(self, vectors: bytes) -> Array:
         """(d,) in the present features."""
-        values = self._fills.copy()
-        values[self._targets] = np.frombuffer(vectors, count=len(self._made.features))[self._sources]
+        made = np.frombuffer(vectors, count=len(self._made.features))
+        values: Array = self.contexts(made[None])[0]
         return values
+
+    def contexts(self, made: Array) -> Array:
+        """(m, d) in the present features, of contexts as they were made."""
+        values = np.tile(self._fills, (len(made), 1))
+        values[:, self._targets] = made[:, self._sources]
+        return values
+
+    def margin(self, margin: Margin) -> Margin:
+        """What a unit brings by today's configuration, for the vectors of these rows."""
+        if margin.cost_feature is None:
+            return margin
+        if margin.cost_feature in self._targets:
+            return Margin(0.0, self._sources[self._targets.index(margin.cost_feature)])
+        return Margin(float(self._fills[margin.cost_feature]))
 
     def is_within_bounds(self, context: Array) -> bool:
         """Outside them peers would refuse what is learned from it."""

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from pricemesh.dashboard.feed import EventReader, Feed
+from pricemesh.http.body import wait_for_disconnect
 from pricemesh.runtime import cancel_task
 
 log = logging.getLogger("pricemesh.requests")
@@ -42,7 +43,7 @@ class EventStream(Response):
             writing = asyncio.create_task(self._write(reader, send, still_admitted))
             tasks = [
                 writing,
-                asyncio.create_task(_wait_for_disconnect(receive)),
+                asyncio.create_task(wait_for_disconnect(receive)),
                 asyncio.create_task(reader.overflow.wait()),
             ]
             try:
@@ -67,8 +68,3 @@ class EventStream(Response):
 
 def _chunk(body: bytes) -> dict[str, Any]:
     return {"type": "http.response.body", "body": body, "more_body": True}
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

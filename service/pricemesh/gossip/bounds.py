@@ -1,7 +1,16 @@
-"""Limits on what other cities can make this one keep: the length of a text, the entries of a table."""
+"""Limits on what other cities can make this one keep: the length of a text, the entries of a table, and
+the types of what a message may name."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from pricemesh.city.addresses import CITY_NAME
+
+LAST_VERSION = 1 << 62  # no city reaches it
+CityName = Annotated[str, Meta(pattern=rf"^{CITY_NAME}\Z")]
+Count = Annotated[int, Meta(ge=0, lt=LAST_VERSION)]
 
 MAX_TEXT_CHARACTERS = 500  # of a reason or a fault that is shown or logged
 

@@ -7,7 +7,7 @@ that is slow, down or lying costs the others nothing.
 import asyncio
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 import msgspec
@@ -16,13 +16,15 @@ from pricemesh.city.pricing import Pricing
 from pricemesh.errors import (
     IncompatibleMesh,
     OtherReceiver,
+    OtherTerms,
     PricemeshError,
     SignedTooEarly,
     StorageUnavailable,
 )
 from pricemesh.gossip.bounds import shortened
+from pricemesh.gossip.conversation import MAX_ROUND_TRIPS, Call
+from pricemesh.gossip.digests import DigestMemory
 from pricemesh.gossip.intake import Intake
-from pricemesh.gossip.letter import Letter
 from pricemesh.gossip.message import NO_STATE, Message
 from pricemesh.gossip.node import Node
 from pricemesh.gossip.peers import AddressBook, Counts, Peer, count_bytes
@@ -32,7 +34,6 @@ from pricemesh.runtime import Reply, Transport
 
 log = logging.getLogger("pricemesh.gossip")
 
-MAX_ROUND_TRIPS = 4  # of one exchange, until both cities have the same letters
 PROBLEM_PREFIX = "urn:pricemesh:problem:"
 MAX_DETAIL_LENGTH = 300  # characters of a peer's refusal that are shown
 PEER_FAULTS = (PricemeshError, OSError)  # TimeoutError is an OSError; asyncio's has no text
@@ -45,6 +46,7 @@ class GossipClient:
         *,
         node: Node,
         book: AddressBook,
+        memory: DigestMemory,
         publisher: Publisher,
         intake: Intake,
         keyring: Keyring,
@@ -57,6 +59,7 @@ class GossipClient:
         self._max_bytes = pricing.settings.limits.body_bytes
         self._node = node
         self._book = book
+        self._memory = memory
         self._publisher = publisher
         self._intake = intake
         self._keyring = keyring
@@ -104,6 +107,11 @@ class GossipClient:
         except SignedTooEarly as fault:  # it has just started and will take what is signed from now on
             peer.record_postponement(str(fault))
             self._counts["exchanges", "postponed"] += 1
+        except OtherTerms as fault:
+            if not peer.has_other_terms:
+                log.info("a peer has other terms", extra={"peer": peer.origin, "fault": str(fault)})
+            peer.record_other_terms(self._runtime.clock(), str(fault))
+            self._counts["exchanges", "other terms"] += 1
         except PEER_FAULTS as fault:
             reason = shortened(str(fault)) or f"no complete answer within {2 * self._timeout_seconds:g} s"
             was_silent = peer.silent
@@ -120,32 +128,29 @@ class GossipClient:
             peer.is_busy = False
 
     async def _converse(self, peer: Peer) -> None:
-        """Round trips until both have the same letters, or neither can bring the other further."""
-        node = self._node
         if self._keyring.signs and not peer.receiver:
             await self._introduce(peer)
-        is_brief = peer.common_state == node.state and not self._publisher.has_left
+        try:
+            await self._exchange_letters(peer)
+        except OtherReceiver:  # another city is at this address now
+            await self._introduce(peer)
+            await self._exchange_letters(peer)
+
+    async def _exchange_letters(self, peer: Peer) -> None:
+        """Round trips until both have the same letters, or neither can bring the other further."""
+        call = Call(self._node, self._memory, peer, self._book.ticks)
+        unbuilt: Collection[str] = ()
         for _ in range(MAX_ROUND_TRIPS):
-            state = node.state
-            answer = await self._post(peer, node.brief_message() if is_brief else self._full_message(peer))
-            if answer is None or answer.state == state:
-                if answer is not None:
-                    self._identify(peer, answer)
-                peer.common_state, peer.digest = node.state, node.digest
+            request = call.request(unbuilt, may_be_brief=not self._publisher.has_left)
+            answer = await self._send(peer, self._signed_off(request), peer.receiver)
+            if answer is not None:
+                self._identify(peer, answer)
+            if not call.read(answer) or answer is None:
                 return
-            peer.common_state = b""
-            self._identify(peer, answer)
-            if answer.fingerprint != node.fingerprint or answer.digest is None:
-                raise IncompatibleMesh(f"{answer.sender} has other prices, shared features, policy or group")
-            refused_origins = await self._intake.receive(answer)
-            peer.digest = node.known_part(answer.digest)
-            if answer.state == node.state:
-                peer.common_state = node.state
+            reception = await self._intake.receive(answer)
+            unbuilt = reception.unbuilt_origins
+            if not call.goes_on(answer, reception.refused_origins):
                 return
-            missing = node.origins_newer_in(answer.digest) - refused_origins
-            if not missing and not self._letters_for(peer):
-                return
-            is_brief = False
 
     def _identify(self, peer: Peer, answer: Message) -> None:
         if answer.sender == self._node.origin:
@@ -153,19 +158,16 @@ class GossipClient:
         peer.origin = answer.sender
         peer.has_left = self._node.is_leaving(answer, self._runtime.clock())
 
-    def _full_message(self, peer: Peer) -> Message:
-        """Its letters are recorded, so that a letter the peer does not take is not sent at every tick."""
-        letters = self._letters_for(peer)
-        peer.record_deliveries(letters, peer.digest, self._book.ticks)
+    def _signed_off(self, request: Message) -> Message:
+        """With what a full message also says: where this city is reached, and whether it leaves."""
+        if request.digest is None:
+            return request
         return msgspec.structs.replace(
-            self._node.full_message(letters),
+            request,
             address=self._settings.address or "",
             leave=self._publisher.leave_notice(),
             discovers=self._settings.discover,
         )
-
-    def _letters_for(self, peer: Peer) -> list[Letter]:
-        return self._node.letters_missing_in(peer.digest, peer.recent_deliveries(self._book.ticks))
 
     async def _introduce(self, peer: Peer) -> None:
         """Ask the city at this address for its name, so that messages can be signed for it alone."""
@@ -175,15 +177,8 @@ class GossipClient:
         self._identify(peer, answer)
         peer.receiver = answer.sender
 
-    async def _post(self, peer: Peer, message: Message) -> Message | None:
-        """One request and its answer; None when both have the same letters."""
-        try:
-            return await self._send(peer, message, peer.receiver)
-        except OtherReceiver:  # another city is at this address now
-            await self._introduce(peer)
-            return await self._send(peer, message, peer.receiver)
-
     async def _send(self, peer: Peer, message: Message, receiver: str) -> Message | None:
+        """One request and its answer; None when both have the same letters."""
         body = message.to_bytes()
         signature = self._keyring.sign(body, self._runtime.clock(), receiver) if self._keyring.signs else ""
         reply = await self.open().post(
@@ -203,7 +198,7 @@ class GossipClient:
 def refusal_of(address: str, reply: Reply) -> PricemeshError:
     """What a peer's refusal means here. The text of a server that is no city is not repeated in our log."""
     kind, detail = problem_of(reply.body)
-    refusals = {refusal.kind: refusal for refusal in (SignedTooEarly, OtherReceiver)}
+    refusals = {refusal.kind: refusal for refusal in (SignedTooEarly, OtherReceiver, OtherTerms)}
     return refusals.get(kind, IncompatibleMesh)(f"{address} answers {reply.status}{detail}")
 
 

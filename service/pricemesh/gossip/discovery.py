@@ -46,6 +46,14 @@ class Discovery:
         room = max(0, self._settings.most_cities - len(self._book.peers))
         return [peer.address for peer in self._book.add(candidates[:room], is_configured=False)]
 
+    def sample(self, receiver: str) -> tuple[str, ...]:
+        """Addresses for a city that discovers: all, or of many a random choice, so that not all cities come
+        to know the same few."""
+        addresses = sorted(set(self._book.peers) - {receiver})
+        if len(addresses) <= MAX_ADDRESSES:
+            return tuple(addresses)
+        return tuple(self._pricing.runtime.rng.sample(addresses, MAX_ADDRESSES))
+
     async def forget_unreached(self) -> None:
         """Addresses that other cities reported and that never answered make room for others."""
         addresses = self._book.forget_unreached()

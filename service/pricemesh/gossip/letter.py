@@ -10,11 +10,11 @@ from functools import cached_property
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from pricemesh.core.summary import Summary
+from pricemesh.core.summary import Order, Summary
 from pricemesh.errors import BadSummary
 from pricemesh.gossip.signing import SKEW_SECONDS
 
-_KEY_BYTES, _SIGNATURE_BYTES = 32, 64
+KEY_BYTES, SIGNATURE_BYTES = 32, 64
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Letter:
         return (self.summary.epoch, self.summary.version)
 
     @property
-    def order(self) -> tuple[int, int, bytes, bytes]:
+    def order(self) -> Order:
         return self.summary.order
 
     @cached_property
@@ -42,10 +42,10 @@ class Letter:
 
     @classmethod
     def read(cls, wire: bytes) -> "Letter":
-        end = len(wire) - _KEY_BYTES - _SIGNATURE_BYTES
+        end = len(wire) - KEY_BYTES - SIGNATURE_BYTES
         if end < 0:
             raise BadSummary("a letter is a summary, a key and a signature; these are too few bytes")
-        key, signature = wire[end : end + _KEY_BYTES], wire[end + _KEY_BYTES :]
+        key, signature = wire[end : end + KEY_BYTES], wire[end + KEY_BYTES :]
         return cls(Summary.from_bytes(wire[:end]), key, signature)
 
     def verify(self) -> None:
@@ -75,7 +75,7 @@ class Seal:
 class Leave:
     """A city's notice that it leaves: the time, signed with its own key, so no other city can give it."""
 
-    SIZE = 8 + _SIGNATURE_BYTES
+    SIZE = 8 + SIGNATURE_BYTES
 
     @staticmethod
     def _message(city: str, at: int) -> bytes:

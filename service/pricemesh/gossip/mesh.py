@@ -12,6 +12,7 @@ from pricemesh.city.pricing import Pricing
 from pricemesh.errors import BadSummary, StorageUnavailable
 from pricemesh.gossip.absorber import Absorber
 from pricemesh.gossip.client import GossipClient
+from pricemesh.gossip.digests import DigestMemory
 from pricemesh.gossip.discovery import Discovery
 from pricemesh.gossip.intake import Intake, check_summary
 from pricemesh.gossip.node import Node
@@ -23,6 +24,8 @@ from pricemesh.gossip.signing import Keyring
 from pricemesh.store.present_state import MeshRecord
 
 log = logging.getLogger("pricemesh.gossip")
+
+MEMORIES_PER_PARTNER = 8  # cities whose digest is remembered, for each that a tick calls
 
 
 class Gossip:
@@ -38,7 +41,10 @@ class Gossip:
             settings.gossip.fan_out,
             2 * settings.gossip.most_cities,
             is_known=self.node.is_known,
+            city=settings.city,
         )
+        # Partners call this city about as often as it calls them.
+        self.memory = DigestMemory(MEMORIES_PER_PARTNER * settings.gossip.fan_out, self.node.is_known)
         self.publisher = Publisher(pricing, self.node)
         self.discovery = Discovery(pricing, self.book)
         self.intake = Intake(pricing, self.node, self.publisher, self.discovery, self.counts)
@@ -53,6 +59,7 @@ class Gossip:
             pricing,
             node=self.node,
             book=self.book,
+            memory=self.memory,
             publisher=self.publisher,
             intake=self.intake,
             keyring=keyring,
@@ -62,6 +69,7 @@ class Gossip:
             pricing,
             node=self.node,
             book=self.book,
+            memory=self.memory,
             publisher=self.publisher,
             intake=self.intake,
             discovery=self.discovery,
@@ -72,6 +80,7 @@ class Gossip:
             pricing,
             node=self.node,
             book=self.book,
+            memory=self.memory,
             publisher=self.publisher,
             intake=self.intake,
             absorber=self.absorber,
@@ -100,9 +109,8 @@ class Gossip:
         self.book.add(self.settings.peers, is_configured=True)
         self.discovery.restore(record.peers)
         if self.publisher.shares:
-            own = self.intake.restore(record.letters)
+            self.publisher.resume(self.intake.restore(record.letters))
             self.absorber.restore()
-            self.publisher.resume(own)
         self.pricing.recover_mesh = self.recover
         self.pricing.relearner.summaries = lambda: self.node.summaries
         self.pricing.relearner.begin_epoch = self.publisher.continue_from
@@ -145,7 +153,14 @@ class Gossip:
             self._ticking.cancel()
             with suppress(asyncio.CancelledError):
                 await self._ticking
+            await self._say_last_news()
         await self.client.close()
+
+    async def _say_last_news(self) -> None:
+        """What was not news enough so far. A peer that does not answer delays a stop by one interval."""
+        if self.publisher.unpublished_lessons and not self.pricing.health.is_lost:
+            with suppress(StorageUnavailable):
+                await self.exchange(everything=True)
 
     async def _run(self) -> None:
         rng = self.pricing.runtime.rng
@@ -166,14 +181,14 @@ class Gossip:
         await self.exchange()
         await self.absorb()
 
-    async def exchange(self) -> None:
+    async def exchange(self, *, everything: bool = False) -> None:
         """Publish, and exchange letters with the peers whose turn it is."""
         self.book.ticks += 1
         if self.left or not self.publisher.shares or not self.book.peers:
             return
         if not self.pricing.role.is_publisher:
             return
-        await self.publisher.publish()
+        await self.publisher.publish(everything=everything or self.pricing.draining)
         await self.client.exchange(self.book.choose(self.pricing.runtime.rng))
         await self.discovery.forget_unreached()
 
@@ -195,9 +210,10 @@ def _node_of(pricing: Pricing) -> Node:
     return Node(
         settings.city,
         settings.fingerprint,
-        partial(check_summary, pricing),
+        partial(check_summary, pricing.learner, settings.longest_square, settings.largest_reward),
         cities=settings.gossip.cities or None,
         city_keys=settings.gossip.city_keys,
         max_cities=settings.gossip.most_cities,
         max_bytes=3 * settings.limits.body_bytes // 4,  # the rest is for the digest
+        blocks=pricing.learner.layout.blocks if pricing.learner.fields else None,
     )

@@ -13,8 +13,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from pricemesh.city.addresses import CITY_NAME
 from pricemesh.errors import IncompatibleMesh, UnreadableBody
+from pricemesh.gossip.bounds import CityName, Count
+from pricemesh.gossip.difference import Difference
 from pricemesh.gossip.letter import Leave
 from pricemesh.gossip.signing import FORMAT
 
@@ -24,15 +25,13 @@ NO_STATE = bytes(STATE_BYTES)  # of a city that only introduces itself
 FINGERPRINT_BYTES = 16
 MAX_ENTRIES = 20_016  # of a digest, an address list or a bundle of letters, in the largest mesh
 MAX_NAME_LENGTH = 300  # characters
-LAST_VERSION = 1 << 62  # no city reaches it
 
 Edition = tuple[int, int]  # epoch and version
 Digest = Mapping[str, Edition]
 UNWANTED: Edition = (0, 0)  # in a digest: do not send letters of this origin
+ABSENT: Edition = (0, 1)  # in a digest with a base: there is no entry of this origin any more
 
-CityName = Annotated[str, Meta(pattern=rf"^{CITY_NAME}\Z")]
 Address = Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
-Count = Annotated[int, Meta(ge=0, lt=LAST_VERSION)]
 
 
 class Body(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -41,7 +40,11 @@ class Body(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     sender: CityName
     fingerprint: Annotated[bytes, Meta(max_length=FINGERPRINT_BYTES)] = b""  # empty without a digest
     digest: Annotated[dict[CityName, tuple[Count, Count]], Meta(max_length=MAX_ENTRIES)] | None = None
-    letters: Annotated[tuple[bytes, ...], Meta(max_length=MAX_ENTRIES)] = ()
+    letters: Annotated[tuple[bytes, ...], Meta(max_length=MAX_ENTRIES)] = ()  # whole
+    differences: Annotated[tuple[Difference, ...], Meta(max_length=MAX_ENTRIES)] = ()  # in part
+    whole: Annotated[tuple[CityName, ...], Meta(max_length=MAX_ENTRIES)] = ()  # that the sender asks for
+    # A state that both cities know, where the digest has only what changed since; else empty.
+    base: Annotated[bytes, Meta(max_length=STATE_BYTES)] = b""
     address: Address = ""  # where the sender is reached
     discovers: bool = False  # the sender asks for addresses
     addresses: Annotated[tuple[Address, ...], Meta(max_length=MAX_ENTRIES)] = ()  # that the sender knows
@@ -84,6 +87,9 @@ _RULES = {
     "fingerprint": f"{FINGERPRINT_BYTES} bytes beside a digest, and empty without one",
     "digest": f"at most {MAX_ENTRIES} cities' names, each with its epoch and version",
     "letters": f"at most {MAX_ENTRIES} letters, each of them bytes",
+    "differences": f"at most {MAX_ENTRIES} differences of letters",
+    "whole": f"at most {MAX_ENTRIES} cities' names",
+    "base": f"{STATE_BYTES} bytes beside a digest, or empty",
     "address": f"a text of at most {MAX_NAME_LENGTH} characters",
     "discovers": "true or false",
     "addresses": f"at most {MAX_ENTRIES} texts of at most {MAX_NAME_LENGTH} characters",
@@ -93,8 +99,17 @@ _RULES = {
 
 def state_of(fingerprint: bytes, digest: Digest) -> bytes:
     """The name of a set of letters: equal for equal sets, and for no others."""
-    lines = "\n".join(f"{origin} {epoch} {version}" for origin, (epoch, version) in sorted(digest.items()))
-    return hashlib.sha256(fingerprint + lines.encode()).digest()[:STATE_BYTES]
+    return state_of_sum(fingerprint, sum(number_of_entry(*entry) for entry in digest.items()))
+
+
+def state_of_sum(fingerprint: bytes, entries: int) -> bytes:
+    """The same, from the sum of its entries' numbers, which a city brings up to date entry by entry."""
+    return hashlib.sha256(fingerprint + (entries % (1 << 256)).to_bytes(32, "big")).digest()[:STATE_BYTES]
+
+
+def number_of_entry(origin: str, edition: Edition) -> int:
+    epoch, version = edition
+    return int.from_bytes(hashlib.sha256(f"{origin} {epoch} {version}".encode()).digest(), "big")
 
 
 def _check_format(magic: bytes) -> None:
@@ -115,12 +130,16 @@ def _check(body: Body, max_entries: int) -> None:
     for name, entries in (
         ("digest", body.digest or ()),
         ("letters", body.letters),
+        ("differences", body.differences),
+        ("whole", body.whole),
         ("addresses", body.addresses),
     ):
         if len(entries) > max_entries:
             raise _unreadable(f"{name} has {len(entries)} entries; this city reads at most {max_entries}")
     if len(body.fingerprint) != (0 if body.digest is None else FINGERPRINT_BYTES):
         raise _unreadable(f"fingerprint must be {_RULES['fingerprint']}")
+    if len(body.base) not in ((0,) if body.digest is None else (0, STATE_BYTES)):
+        raise _unreadable(f"base must be {_RULES['base']}")
     if len(body.leave) not in (0, Leave.SIZE):
         raise _unreadable(f"leave must be {_RULES['leave']}")
 

@@ -6,13 +6,26 @@ duplicated, delayed or relayed before.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pricemesh.city.addresses import CITY_NAME
+from pricemesh.core.arrays import Ints
 from pricemesh.core.summary import Summaries, Summary, merge
 from pricemesh.errors import BadSummary
+from pricemesh.gossip.bounds import LAST_VERSION
+from pricemesh.gossip.difference import Difference, Unbuildable, difference, rebuild
+from pricemesh.gossip.digests import changed_entries
 from pricemesh.gossip.letter import Leave, Letter
-from pricemesh.gossip.message import LAST_VERSION, UNWANTED, Digest, Edition, Message, state_of
+from pricemesh.gossip.message import (
+    ABSENT,
+    UNWANTED,
+    Digest,
+    Edition,
+    Message,
+    number_of_entry,
+    state_of_sum,
+)
 
 NAME = re.compile(CITY_NAME)
 MAX_REFUSALS = 8  # in one message; after that the rest is not read
@@ -34,6 +47,15 @@ class CheckedLetters(NamedTuple):
     fresh: list[Letter]  # valid, and newer than those the city has
     refusals: list[Refusal]
     own: Letter | None  # this city's own, newer than its database: it was restored from a backup
+    unbuilt_origins: frozenset[str] = frozenset()  # of differences from letters that this city does not have
+
+
+@dataclass
+class _Checking:
+    """How far the check of one letter came."""
+
+    origin: str = ""
+    is_sealed: bool = False
 
 
 class Node:
@@ -47,19 +69,23 @@ class Node:
         city_keys: Mapping[str, bytes] | None = None,
         max_cities: int = 256,
         max_bytes: int = 4_000_000,
+        blocks: Ints | None = None,
     ) -> None:
+        """`blocks` has the block of every number of a summary; without it letters travel whole."""
         self.origin = origin
         self.fingerprint = fingerprint
-        self._check_summary = check_summary
+        self.check_summary = check_summary
         self._cities = cities
         # Known before the first letter. A city's own key is in its database, whatever a configuration says.
         self.named_keys = {name: key for name, key in (city_keys or {}).items() if name != origin}
         self.max_cities = max_cities
         self.max_bytes = max_bytes  # of letters in one message
+        self._blocks = blocks
         self.letters: dict[str, Letter] = {}
         self.dropped_origins: set[str] = set()
         self.trusted_keys: dict[str, bytes] = {}  # named by an operator
-        self._digest: dict[str, Edition] | None = None
+        self.digest: dict[str, Edition] = {}  # another object with every change: others remember it
+        self._sum = 0  # of the digest's entries, see `state_of_sum`
         self._state: bytes | None = None
 
     @property
@@ -74,24 +100,9 @@ class Node:
         return {origin: letter.summary for origin, letter in self.letters.items()}
 
     @property
-    def digest(self) -> dict[str, Edition]:
-        """One object until a letter changes: all peers that have the same letters share it."""
-        if self._digest is None:
-            editions = {origin: letter.edition for origin, letter in self.letters.items()}
-            self._digest = editions | dict.fromkeys(self.dropped_origins, UNWANTED)
-        return self._digest
-
-    def known_part(self, digest: Digest) -> Digest:
-        """What is worth remembering of another city's digest: a name that this city has no letter of may be
-        invented, and is asked for by the digest itself."""
-        own = self.digest
-        known = {origin: edition for origin, edition in digest.items() if origin in own}
-        return own if known == own else known
-
-    @property
     def state(self) -> bytes:
         if self._state is None:
-            self._state = state_of(self.fingerprint, self.digest)
+            self._state = state_of_sum(self.fingerprint, self._sum)
         return self._state
 
     def restore(self, dropped_origins: Iterable[str], trusted_keys: dict[str, bytes]) -> None:
@@ -115,7 +126,17 @@ class Node:
         """Keep these letters in place of older ones."""
         admitted = [letter for letter in letters if letter.origin not in self.dropped_origins]
         self.letters = merge(self.letters, admitted)
-        self._changed()
+        changed = {
+            letter.origin: letter.edition
+            for letter in admitted
+            if self.letters[letter.origin] is letter and self.digest.get(letter.origin) != letter.edition
+        }
+        if changed:
+            digest = {**self.digest, **changed}
+            self._sum += sum(number_of_entry(*entry) for entry in changed.items())
+            replaced = ((origin, self.digest[origin]) for origin in changed if origin in self.digest)
+            self._sum -= sum(number_of_entry(*entry) for entry in replaced)
+            self.digest, self._state = digest, None
 
     def drop(self, origin: str) -> None:
         """Forget this city's letter, and take none from now on, not even from a relay."""
@@ -138,7 +159,10 @@ class Node:
         self.letters = {other: letter for other, letter in self.letters.items() if other != origin}
 
     def _changed(self) -> None:
-        self._digest = self._state = None
+        editions = {origin: letter.edition for origin, letter in self.letters.items()}
+        self.digest = editions | dict.fromkeys(self.dropped_origins, UNWANTED)
+        self._sum = sum(number_of_entry(*entry) for entry in self.digest.items())
+        self._state = None
 
     def is_known(self, origin: str) -> bool:
         """Whether this is a city of the mesh, as far as this city can tell, and not just a name."""
@@ -156,26 +180,56 @@ class Node:
         """Only this city's state."""
         return Message(self.origin, state=self.state)
 
-    def full_message(self, letters: Iterable[Letter]) -> Message:
-        """The editions of all letters that this city has, and these letters themselves."""
-        wires = tuple(letter.wire for letter in letters)
-        return Message(self.origin, self.fingerprint, self.digest, wires, state=self.state)
+    def full_message(
+        self,
+        letters: Iterable[Letter] = (),
+        receiver: tuple[bytes, Digest] | None = None,
+        whole: Collection[str] = (),
+        asks_whole: Collection[str] = (),
+    ) -> Message:
+        """The editions of all letters that this city has, and these letters themselves. Of a receiver whose
+        state and digest are known, only what differs is said: entries of the digest, and of a letter that it
+        has older, the difference, except of the origins in `whole`. `asks_whole` are letters that this city
+        could not build from a difference."""
+        state, digest = receiver or (b"", {})
+        wires: list[bytes] = []
+        differences: list[Difference] = []
+        for letter in letters:
+            epoch, since = digest.get(letter.origin, NOTHING)
+            item = None
+            if self._blocks is not None and epoch == letter.summary.epoch and letter.origin not in whole:
+                item = difference(letter, since, self._blocks)
+            if item is None:
+                wires.append(letter.wire)
+            else:
+                differences.append(item)
+        return Message(
+            self.origin,
+            self.fingerprint,
+            changed_entries(self.digest, digest) if receiver else self.digest,
+            tuple(wires),
+            tuple(differences),
+            tuple(sorted(asks_whole)),
+            state,
+            state=self.state,
+        )
 
-    def reply(self, message: Message, letters: Iterable[Letter]) -> Message | None:
-        """The answer to a message whose letters have been taken, with the letters that its sender lacks.
-        Where both have the same letters: None to a brief message, a brief message to a full one."""
-        if message.state == self.state:
-            return None if message.digest is None else self.brief_message()
-        return self.full_message(letters)
+    def own_letter_missing_in(self, digest: Digest) -> list[Letter]:
+        """This city's own letter, if the owner of `digest` lacks it or has it older."""
+        letter, edition = self.letters.get(self.origin), digest.get(self.origin, NOTHING)
+        return [] if letter is None or edition == UNWANTED or edition >= letter.edition else [letter]
 
-    def letters_missing_in(self, digest: Digest | None, skip: Collection[Delivery] = ()) -> list[Letter]:
+    def letters_missing_in(self, digest: Digest, skip: Collection[Delivery] = ()) -> list[Letter]:
         """The letters that the owner of `digest` lacks or has older, except those in `skip`, as many as one
-        message carries; this city's own first. Where its digest is not known yet, this city's own only."""
-        if digest is None:
-            return [self.letters[self.origin]] if self.origin in self.letters else []
+        message carries; this city's own first."""
+        missing = [
+            origin
+            for origin, edition in self.digest.items()
+            if edition != digest.get(origin, NOTHING) and edition != UNWANTED
+        ]
         letters: list[Letter] = []
         size = 0
-        for origin in sorted(self.letters, key=lambda origin: (origin != self.origin, origin)):
+        for origin in sorted(missing, key=lambda origin: (origin != self.origin, origin)):
             letter = self.letters[origin]
             edition = digest.get(origin, NOTHING)
             if edition == UNWANTED or edition >= letter.edition:
@@ -191,7 +245,11 @@ class Node:
     def origins_newer_in(self, digest: Digest) -> set[str]:
         """The origins of which the owner of `digest` has a letter that this city lacks or has older."""
         own = self.digest
-        newer = {origin for origin, edition in digest.items() if edition > own.get(origin, NOTHING)}
+        newer = {
+            origin
+            for origin, edition in digest.items()
+            if edition > own.get(origin, NOTHING) and edition not in (UNWANTED, ABSENT)
+        }
         return newer - self.dropped_origins
 
     def is_leaving(self, message: Message, now: float) -> bool:
@@ -201,38 +259,63 @@ class Node:
 
     # Checking letters
 
-    def check_letters(self, wires: Iterable[bytes]) -> CheckedLetters:
+    def check_letters(self, wires: Iterable[bytes], differences: Iterable[Difference] = ()) -> CheckedLetters:
         """Which of the letters received may count; a letter is checked completely before it does."""
         fresh: dict[str, Letter] = {}
         refusals: list[Refusal] = []
+        unbuilt: set[str] = set()
         own = None
-        for wire in wires:
+        items: list[bytes | Difference] = [*wires, *differences]
+        for item in items:
             if len(refusals) >= MAX_REFUSALS:
                 break
-            origin = ""
-            is_sealed = False
+            checking = _Checking()
             try:
-                letter = read_letter(wire)
-                origin = letter.origin
-                if origin in self.dropped_origins:
-                    continue
-                newest = fresh.get(origin) or self.letters.get(origin)
-                is_old = newest is not None and letter.order <= newest.order
-                if is_old and letter.key == self.key_of(origin, newest):
-                    continue
-                letter.verify()
-                is_sealed = True
-                self.admit(letter, newest, len(fresh))
-                if origin != self.origin:
-                    self._check_summary(letter.summary)
-            except BadSummary as fault:
-                refusals.append(Refusal(origin, str(fault), is_sealed))
+                letter = self._check(item, fresh, checking)
+            except Unbuildable:
+                unbuilt.add(checking.origin)
                 continue
-            if origin == self.origin:
+            except BadSummary as fault:
+                refusals.append(Refusal(checking.origin, str(fault), checking.is_sealed))
+                continue
+            if letter is None:
+                continue
+            if letter.origin == self.origin:
                 own = letter
             else:
-                fresh[origin] = letter
-        return CheckedLetters(list(fresh.values()), refusals, own)
+                fresh[letter.origin] = letter
+        return CheckedLetters(list(fresh.values()), refusals, own, frozenset(unbuilt))
+
+    def _check(
+        self, item: bytes | Difference, fresh: Mapping[str, Letter], checking: "_Checking"
+    ) -> Letter | None:
+        """The letter, if it may count; None if it is passed over."""
+        named = item if isinstance(item, Difference) else read_letter(item)
+        origin = checking.origin = named.origin
+        if origin in self.dropped_origins:
+            return None
+        newest = fresh.get(origin) or self.letters.get(origin)
+        letter = self._rebuild(named, newest) if isinstance(named, Difference) else named
+        if letter is None:
+            return None
+        is_old = newest is not None and letter.order <= newest.order
+        if is_old and letter.key == self.key_of(origin, newest):
+            return None
+        letter.verify()
+        checking.is_sealed = True
+        if letter.summary.fingerprint != self.fingerprint and origin != self.origin:
+            return None  # of other terms: nobody's fault
+        self.admit(letter, newest, len(fresh))
+        if origin != self.origin:
+            self.check_summary(letter.summary)
+        return letter
+
+    def _rebuild(self, item: Difference, newest: Letter | None) -> Letter | None:
+        if newest is not None and item.edition <= newest.edition:
+            return None  # this city has it, or a newer one
+        if self._blocks is None:
+            raise Unbuildable
+        return rebuild(item, newest, self._blocks)
 
     def _check_key(self, letter: Letter, newest: Letter | None) -> None:
         origin = letter.origin
@@ -271,5 +354,9 @@ def read_letter(wire: bytes) -> Letter:
 def is_newer(wire: bytes, stored: bytes) -> bool:
     """Whether a letter is to replace the one that is stored. A key that an operator trusts now may begin
     anew."""
-    letter, other = read_letter(wire), read_letter(stored)
+    letter = read_letter(wire)
+    try:
+        other = read_letter(stored)
+    except BadSummary:  # of a format that is read no more
+        return True
     return letter.key != other.key or letter.order > other.order

@@ -7,6 +7,7 @@ from pricemesh.city.pricing import Pricing
 from pricemesh.errors import NotAllowed, UnknownCity
 from pricemesh.gossip.absorber import Absorber
 from pricemesh.gossip.client import GossipClient
+from pricemesh.gossip.digests import DigestMemory
 from pricemesh.gossip.intake import Intake
 from pricemesh.gossip.node import Node
 from pricemesh.gossip.peers import AddressBook
@@ -21,6 +22,7 @@ class Operators:
         *,
         node: Node,
         book: AddressBook,
+        memory: DigestMemory,
         publisher: Publisher,
         intake: Intake,
         absorber: Absorber,
@@ -30,6 +32,7 @@ class Operators:
         self._clock = pricing.runtime.clock
         self._node = node
         self._book = book
+        self._memory = memory
         self._publisher = publisher
         self._intake = intake
         self._absorber = absorber
@@ -67,7 +70,7 @@ class Operators:
         await self._pricing.control("left", {})
         if not self._publisher.shares:
             return 0
-        await self._publisher.publish()
+        await self._publisher.publish(everything=True)
         peers = [peer for peer in self._book.peers.values() if not peer.has_left]
         await asyncio.gather(*(self._client.call(peer) for peer in peers))
         return sum(not peer.misses for peer in peers)
@@ -79,5 +82,4 @@ class Operators:
 
     def greet_peers(self) -> None:
         """Send a full message to each peer next: it says that this city is back."""
-        for peer in self._book.peers.values():
-            peer.common_state = b""
+        self._memory.forget()

@@ -10,8 +10,10 @@ from math import inf
 import numpy as np
 
 from pricemesh.city.pricing import Pricing
+from pricemesh.core.arrays import Array
 from pricemesh.core.summary import Summary
 from pricemesh.errors import NotStarted, StorageUnavailable
+from pricemesh.gossip.drafts import Drafts, lags_of
 from pricemesh.gossip.letter import Leave, Letter, Seal
 from pricemesh.gossip.node import Node, is_newer
 from pricemesh.store.commands import SaveLetters, UpdateMesh
@@ -28,6 +30,8 @@ class Publisher:
         self.epoch = 0
         self._committed_epoch = 0
         self.published_at = -inf  # monotonic
+        gossip = pricing.settings.gossip
+        self._drafts = Drafts(gossip.news, inf if gossip.lockstep else gossip.news_seconds)
         self._publishing = asyncio.Lock()
 
     @property
@@ -68,19 +72,18 @@ class Publisher:
     def resume(self, last: Letter | None) -> None:
         """Publish again what was published last, until `start` commits what this city knows now. Where
         versions could come to name another content, continue under a new epoch."""
-        fresh = self._write()
+        fresh = self._seal_numbers(self._pricing.learner.numbers())
         if len(fresh.wire) > self._node.max_bytes:
             raise NotStarted(
                 f"this city's letters have {len(fresh.wire)} bytes and do not fit into a request: "
                 "raise limits.body_bytes here and in its peers, or give it fewer arms or shared features"
             )
         if last is not None:
-            comparable = last.summary.fingerprint == fresh.summary.fingerprint and last.key == fresh.key
-            is_same = comparable and last.edition == fresh.edition and _same_numbers(last, fresh)
-            if is_same or (comparable and last.edition < fresh.edition):
+            is_comparable = last.summary.fingerprint == fresh.summary.fingerprint and last.key == fresh.key
+            if is_comparable and self._continues(last, fresh):
                 self._node.take([last])
-            else:
-                self.epoch = max(self.epoch, last.summary.epoch) + 1
+            elif last.summary.epoch >= self.epoch:
+                self.epoch = last.summary.epoch + 1
                 log.warning(
                     "this city's letter does not continue the one it published last: new epoch %d", self.epoch
                 )
@@ -93,29 +96,52 @@ class Publisher:
     async def start(self) -> None:
         """Publish for the first time. Where the database takes no commits yet, the next tick does."""
         try:
-            await self.publish()
+            await self.publish(everything=True)
         except StorageUnavailable as fault:
             log.warning("this city's letter could not be published yet", extra={"fault": str(fault)})
         self.published_at = -inf  # news for the first caller need not wait
 
     # Publishing
 
-    async def publish(self) -> None:
-        """Publish all that is known now. Commit first: after a crash the same version must not name another
-        content."""
+    async def publish(self, *, everything: bool = False) -> None:
+        """Publish the blocks that have news, or all that changed. Commit first: after a crash the same
+        version must not name another content."""
         async with self._publishing:
             if not self._pricing.live.mixes_committed or not self._pricing.role.is_publisher:
                 return
-            if self.letter is not None and self.letter.edition == self.edition:
+            letter = self._next_letter(everything=everything)
+            if letter is None:
                 return
             if self.epoch != self._committed_epoch:
                 await self._pricing.commit(UpdateMesh(epoch=self.epoch))
                 self._committed_epoch = self.epoch
-            letter = self._write()
             compare = is_newer if self._pricing.role.is_replica else None
             await self._pricing.commit(SaveLetters([(letter.origin, letter.wire)], self._clock(), compare))
             self._node.take([letter])
             self.published_at = self._pricing.runtime.monotonic()
+
+    @property
+    def unpublished_lessons(self) -> int:
+        """What this city has learned and not yet published."""
+        if not self.shares:
+            return 0
+        published = 0.0 if self.letter is None else self._counts(self.letter).sum()
+        return max(0, self._pricing.version - int(published))
+
+    def _next_letter(self, *, everything: bool) -> Letter | None:
+        """None where there is no news."""
+        last, learner, (epoch, version) = self.letter, self._pricing.learner, self.edition
+        if last is None or last.summary.epoch != epoch:
+            return self._seal_numbers(learner.numbers())
+        if learner.mixes_peers:  # its versions count every change
+            return None if last.edition >= self.edition else self._seal_numbers(learner.numbers())
+        if not self.unpublished_lessons:
+            return None
+        now = self._pricing.runtime.monotonic()
+        summary = self._drafts.next(
+            learner, last.summary, learner.numbers(), version, now, everything=everything
+        )
+        return None if summary is None else self.seal.close(summary)
 
     async def renew(self, newer: Letter) -> None:
         """A peer has a letter of this city that is newer than its database: it was restored from a backup.
@@ -132,12 +158,29 @@ class Publisher:
         )
         await self.publish()
 
-    def _write(self) -> Letter:
-        numbers = self._pricing.learner.numbers()
-        epoch, version = self.edition
-        return self.seal.close(Summary.of(self._node.origin, epoch, version, self._node.fingerprint, numbers))
+    def _seal_numbers(self, numbers: Array) -> Letter:
+        """All that is known now."""
+        (epoch, version), node = self.edition, self._node
+        return self.seal.close(Summary.of(node.origin, epoch, version, node.fingerprint, numbers))
+
+    def _counts(self, letter: Letter) -> Array:
+        return self._pricing.learner.layout.part("count", letter.summary.numbers)
+
+    def _continues(self, last: Letter, fresh: Letter) -> bool:
+        """Whether the present numbers are later ones of the same history as those published last."""
+        learner = self._pricing.learner
+        before, now = last.summary.numbers, fresh.summary.numbers
+        if learner.mixes_peers:
+            is_same = last.edition == fresh.edition and _same_numbers(before, now)
+            return is_same or last.edition < fresh.edition
+        counts, present_counts = self._counts(last), self._counts(fresh)
+        if (counts == present_counts).all():
+            # Blocks that the last letter did not bring up to date may have noise as it was estimated then.
+            is_present = (lags_of(last.summary, learner.layout.block_count) == 0)[learner.layout.blocks]
+            return _same_numbers(before[is_present], now[is_present])
+        return bool((counts <= present_counts).all())
 
 
-def _same_numbers(one: Letter, other: Letter) -> bool:
+def _same_numbers(one: Array, other: Array) -> bool:
     """Up to rounding: a restart learns the same lessons, not always in the same groups."""
-    return bool(np.allclose(one.summary.numbers, other.summary.numbers, rtol=1e-6, atol=1e-9))
+    return bool(np.allclose(one, other, rtol=1e-6, atol=1e-9))

@@ -5,15 +5,17 @@ secret, are refused before their body is read; what they do counts for their mac
 """
 
 import logging
+from collections.abc import Collection
 
 import msgspec
 
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.rate_limiter import RateLimiter
-from pricemesh.errors import IncompatibleMesh, NotAllowed, OtherReceiver, Unauthenticated
-from pricemesh.gossip.discovery import MAX_ADDRESSES, Discovery
+from pricemesh.errors import IncompatibleMesh, NotAllowed, OtherReceiver, OtherTerms, Unauthenticated
+from pricemesh.gossip.conversation import reply_to
+from pricemesh.gossip.digests import DigestMemory
+from pricemesh.gossip.discovery import Discovery
 from pricemesh.gossip.intake import Intake
-from pricemesh.gossip.letter import Letter
 from pricemesh.gossip.message import NO_STATE, Message
 from pricemesh.gossip.node import Node
 from pricemesh.gossip.peers import AddressBook, Counts, Peer, count_bytes
@@ -33,6 +35,7 @@ class GossipServer:
         *,
         node: Node,
         book: AddressBook,
+        memory: DigestMemory,
         publisher: Publisher,
         intake: Intake,
         discovery: Discovery,
@@ -53,6 +56,7 @@ class GossipServer:
         self._failure_limiter = RateLimiter(STRANGERS_PER_MACHINE * rate, monotonic, MAX_MACHINES)
         self._node = node
         self._book = book
+        self._memory = memory
         self._publisher = publisher
         self._intake = intake
         self._discovery = discovery
@@ -87,8 +91,8 @@ class GossipServer:
             peer = await self._contact(message)
             if self._is_publishing_due():
                 await self._publisher.publish()
-            await self._intake.receive(message)
-            reply = self._reply(peer, message)
+            reception = await self._intake.receive(message)
+            reply = self._reply(peer, message, reception.unbuilt_origins)
         answer = None if reply is None else reply.to_bytes()
         count_bytes(self._counts, peer, len(body), len(answer or b""))
         reply_signature = self._keyring.sign_reply(signature, answer or b"") if claims is not None else ""
@@ -115,7 +119,7 @@ class GossipServer:
     def _introduction(self, message: Message) -> Message:
         """This city's name, and nothing else, to a member that does not know it yet. It changes nothing here,
         because its signature would be good in any city."""
-        if message.digest is not None or message.letters or message.addresses or message.leave:
+        if message.digest is not None or message.letters or message.differences or message.leave:
             raise OtherReceiver(
                 f"a message with letters must be signed for the city that it is for; this one is "
                 f"{self._node.origin}"
@@ -130,10 +134,12 @@ class GossipServer:
         if sender in self._node.dropped_origins:
             raise NotAllowed(f"an operator of {city} has dropped {sender}")
         if message.digest is not None and message.fingerprint != self._node.fingerprint:
-            raise IncompatibleMesh(
+            fault = OtherTerms(
                 f"{sender} and {city} differ in prices, shared features, policy or group; "
                 f"{city} has {self._common}"
             )
+            self._book.sender(sender, message.address).record_other_terms(self._clock(), str(fault))
+            raise fault
 
     async def _contact(self, message: Message) -> Peer:
         """The peer that sent this message."""
@@ -151,22 +157,14 @@ class GossipServer:
         age_seconds = self._monotonic() - self._publisher.published_at
         return self._settings.lockstep or age_seconds > self._settings.interval_seconds / 2
 
-    def _reply(self, peer: Peer, message: Message) -> Message | None:
-        node, tick = self._node, self._book.ticks
-        letters: list[Letter] = []
-        if message.digest is not None:
-            letters = node.letters_missing_in(message.digest, peer.recent_deliveries(tick))
-            peer.record_deliveries(letters, message.digest, tick)
-        reply = node.reply(message, letters)
-        if message.state == node.state:
-            peer.common_state, peer.digest = node.state, node.digest
-        elif message.digest is not None:
-            peer.digest = node.digest  # once it has taken what it lacks
+    def _reply(self, peer: Peer, message: Message, unbuilt_origins: Collection[str]) -> Message | None:
+        node = self._node
+        reply = reply_to(node, self._memory, peer, message, self._book.ticks, unbuilt_origins)
         if reply is None and self._publisher.has_left:
             reply = node.brief_message()
         if reply is None:
             return None
         addresses: tuple[str, ...] = ()
         if message.discovers and reply.digest is not None:
-            addresses = tuple(sorted(set(self._book.peers) - {message.address}))[:MAX_ADDRESSES]
+            addresses = self._discovery.sample(message.address)
         return msgspec.structs.replace(reply, leave=self._publisher.leave_notice(), addresses=addresses)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pricemesh.city.gossip_secrets import parse_secret
 from pricemesh.errors import IncompatibleMesh, OtherReceiver, SignedTooEarly, TooFast, Unauthenticated
 
-FORMAT = 3  # of messages and their signatures
+FORMAT = 4  # of messages and their signatures
 SKEW_SECONDS = 60
 NONCE_BYTES = 9
 MAX_NONCES = 500_000  # of verified requests in the last two minutes; half of them for names not known

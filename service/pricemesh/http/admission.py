@@ -18,7 +18,7 @@ DOCS_FILES = "/docs-files"
 PAGE_FILES = "/page"  # what the dashboard is made of
 OPEN_PATHS = frozenset(("/", "/mesh", "/healthz", "/readyz", "/version", "/docs", "/openapi.json"))
 ROUTINE_PATHS = frozenset(("/gossip", "/healthz", "/readyz", "/metrics"))  # called every few seconds
-STREAM_PATHS = frozenset(("/events",))  # last as long as their readers listen, so they are never slow
+STREAM_PATHS = frozenset(("/events", "/export"))  # last as long as their readers, so are never slow
 _HEADERS = frozenset((b"x-request-id", b"authorization", b"x-api-key", b"origin", b"host"))
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,200}")
 

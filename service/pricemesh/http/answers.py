@@ -3,13 +3,17 @@
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict
 
+from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.settings import Settings
 from pricemesh.core.decision import Decision, DecisionCodec, Vectors
+from pricemesh.core.features import Feature, FeatureSpace
+from pricemesh.core.policies import Shape
+from pricemesh.core.terms import Terms
 from pricemesh.errors import ConflictingReward, PricemeshError, TooLate, UnknownDecision
 from pricemesh.http.problems import STATUSES
 from pricemesh.store.commands import FeedbackResult, FeedbackStatus, StoredDecision
@@ -31,6 +35,18 @@ class DecisionBody(msgspec.Struct, gc=False):
 
 class DecisionBodies(msgspec.Struct, gc=False):
     decisions: list[DecisionBody]
+
+
+class RowLayout(NamedTuple):
+    codec: DecisionCodec
+    space: FeatureSpace
+    prices: tuple[float, ...]
+
+    @classmethod
+    def of(cls, terms: Terms) -> "RowLayout":
+        shared, local = (tuple(map(Feature, names)) for names in (terms.shared, terms.local))
+        shape = Shape(len(terms.prices), len(shared), len(local))
+        return cls(DecisionCodec(shape), FeatureSpace(shared, local), terms.prices)
 
 
 RESOLUTION = 1e-12  # of a chance: closer to 0 and 1 rounding determines its logit
@@ -64,17 +80,17 @@ def feedback_outcome(decision_id: str, result: FeedbackResult) -> dict[str, Any]
 
 
 class Answers:
-    """Rows as the bodies that callers get."""
+    """Rows as the bodies that callers get, in the terms they were made under."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._city = settings.city
-        self._space = settings.features.space
-        self._codec = DecisionCodec(settings.shape)
+    def __init__(self, city: str, live: LiveLearner) -> None:
+        self._city = city
+        self._live = live
+        self._layouts: dict[int | None, RowLayout] = {}  # by terms
 
     def decision(self, row: Decision) -> DecisionBody:
         id_, _, arm, price, limited_by, vectors, propensity, _, occasion = row
-        estimate, radius = self._codec.chosen(arm, vectors)
+        layout = self._layouts.get(occasion.terms) or self._layout(occasion.terms)
+        estimate, radius = layout.codec.chosen(arm, vectors)
         rules = msgspec.Raw(limited_by.encode())
         policy = occasion.policy
         return DecisionBody(id_, self._city, arm, price, estimate, radius, policy, rules, propensity)
@@ -84,7 +100,8 @@ class Answers:
 
     def record(self, stored: StoredDecision) -> dict[str, Any]:
         row = stored.decision
-        vectors = self._codec.unpack(row.vectors)
+        layout = self._layout(row.occasion.terms)
+        vectors = layout.codec.unpack(row.vectors)
         estimates, radii = vectors.estimates.tolist(), vectors.radii.tolist()
         short = self.decision(row)
         return asdict(short) | {
@@ -93,16 +110,22 @@ class Answers:
             "chance": row.chance,
             "made_at": row.occasion.made_at,
             "subject": row.subject,
-            "context": self._space.named(vectors.context),
+            "context": layout.space.named(vectors.context),
             "arms": [
                 {"arm": arm, "price": price, "estimate": estimates[arm], "radius": radii[arm]}
-                for arm, price in enumerate(self._settings.arms.prices)
+                for arm, price in enumerate(layout.prices)
             ],
             "learner_version": row.occasion.learner_version,
             "feedback": stored.feedback._asdict() if stored.feedback else None,
             "scale": "money" if row.chance is None else "logit",
             "contributions": self._contributions(row, short, vectors),
         }
+
+    def _layout(self, terms: int | None) -> RowLayout:
+        """Of the rows that were made under these terms."""
+        if terms not in self._layouts:
+            self._layouts[terms] = RowLayout.of(self._live.terms_by_id[terms or 1])
+        return self._layouts[terms]
 
     def _contributions(self, row: Decision, short: DecisionBody, vectors: Vectors) -> list[dict[str, Any]]:
         """Each peer's part of the chosen arm's estimate and radius, or of their logits; what is left is the

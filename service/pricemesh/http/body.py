@@ -94,6 +94,12 @@ def is_large(length: int | None) -> bool:
     return length is None or length > MAX_DISCARDED_BYTES
 
 
+async def wait_for_disconnect(receive: Callable[[], Awaitable[Any]]) -> None:
+    """Until the caller of an answer that lasts has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 async def read_body(scope: Any, receive: Callable[[], Awaitable[Any]], max_bytes: int) -> bytes:
     """The body of an ASGI request."""
     body = Body(max_bytes)

@@ -151,7 +151,11 @@ class GossipCollector:
             "pricemesh_gossip_absorbed", "Ticks that absorbed new letters", labels=["city"]
         )
         absorptions.add_metric([self._city], float(gossip.counts["absorbed", ""]))
-        yield from (ticks, absorptions)
+        unpublished = GaugeMetricFamily(
+            "pricemesh_unpublished_lessons", "Feedback learned and not in a letter yet", labels=["city"]
+        )
+        unpublished.add_metric([self._city], float(gossip.publisher.unpublished_lessons))
+        yield from (ticks, absorptions, unpublished)
         yield from self._peers()
 
     def _peers(self) -> Iterator[Metric]:

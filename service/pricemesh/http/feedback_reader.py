@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from pricemesh.city.settings import Settings
+from pricemesh.core.decision import IDENTIFIER
 from pricemesh.errors import UnreadableBody
 from pricemesh.http import schemas
 from pricemesh.http.price_reader import refuse_too_many
@@ -43,7 +44,7 @@ VALUE = Kind(
 
 
 _DECODE_FAULTS = (msgspec.MsgspecError, ValueError, RecursionError)
-_identifier = re.compile(schemas.IDENTIFIER).fullmatch
+_identifier = re.compile(IDENTIFIER).fullmatch
 
 
 class FeedbackReader:

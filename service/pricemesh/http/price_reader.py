@@ -14,14 +14,15 @@ import msgspec
 from msgspec.structs import astuple
 
 from pricemesh.city.deciding import UNNAMED, Name, Quote
+from pricemesh.core.decision import IDENTIFIER, SUBJECT
 from pricemesh.core.features import Feature, FeatureSpace
 from pricemesh.errors import UnreadableBody
 from pricemesh.http import schemas
 from pricemesh.http.problems import parsed
 
 _DECODE_FAULTS = (msgspec.MsgspecError, ValueError, RecursionError)
-_identifier = re.compile(schemas.IDENTIFIER).fullmatch
-_subject = re.compile(schemas.SUBJECT).fullmatch
+_identifier = re.compile(IDENTIFIER).fullmatch
+_subject = re.compile(SUBJECT).fullmatch
 
 
 class PriceReader:

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from pricemesh.city.addresses import CITY_NAME, CITY_NAME_RULE
+from pricemesh.core.decision import IDENTIFIER, IDENTIFIER_RULE
 from pricemesh.errors import (
     BodyTooLarge,
     ConflictingReward,
@@ -21,9 +22,11 @@ from pricemesh.errors import (
     IncompatibleMesh,
     InDoubt,
     InvalidContext,
+    MissingExtra,
     NotADemo,
     NotAllowed,
     OtherReceiver,
+    OtherTerms,
     Overloaded,
     PricemeshError,
     SignedTooEarly,
@@ -57,9 +60,11 @@ STATUSES: dict[type[PricemeshError], int] = {
     TooLate: 410,
     ImpossiblePin: 409,
     IncompatibleMesh: 409,
+    OtherTerms: 409,
     UnknownCity: 404,
     WrongMethod: 405,
     NotADemo: 403,
+    MissingExtra: 501,
     TooManyReaders: 503,
     StorageUnavailable: 503,
     Overloaded: 503,
@@ -133,7 +138,7 @@ def _mismatch(fault: Fault) -> str:
 
 PATTERN_RULES = {
     f"^{CITY_NAME}$": CITY_NAME_RULE,
-    f"^{schemas.IDENTIFIER}$": "1 to 128 letters, digits and . _ : @ -",
+    f"^{IDENTIFIER}$": IDENTIFIER_RULE,
     r"^[^\x00-\x1f\x7f]*$": "text without control characters",
     "^[0-9a-f]{64}$": "64 hexadecimal digits in lower case",
 }

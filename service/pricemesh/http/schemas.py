@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pricemesh.city.addresses import CITY_NAME
+from pricemesh.core.decision import IDENTIFIER
 
 FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-IDENTIFIER = r"[A-Za-z0-9._:@-]{1,128}"
 Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER}$")]
-SUBJECT = r"[^\x00-\x1f\x7f]{1,200}"
 Subject = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
@@ -69,10 +68,6 @@ class FreezeRequest(RequestBody):
     reason: Annotated[str, Field(max_length=500)] = ""
 
 
-class ForgetRequest(RequestBody):
-    subject: Subject
-
-
 class TickRequest(RequestBody):
     phase: Literal["exchange", "absorb", "both"] = "both"
 
@@ -114,10 +109,6 @@ class TickResult(BaseModel):
 
 class LeaveResult(BaseModel):
     told: int = Field(description="How many peers were told.")
-
-
-class ForgetResult(BaseModel):
-    decisions: int = Field(description="From how many the subject was removed.")
 
 
 class Limit(BaseModel):
@@ -234,7 +225,21 @@ class PeerState(BaseModel):
     epoch: int | None
     version: int | None
     age_seconds: float | None = Field(description="Time since it last called, answered, or had a new letter.")
-    status: Literal["fresh", "relayed", "silent", "left", "quarantined", "dropped", "not reached"]
+    status: Literal[
+        "fresh",
+        "relayed",
+        "silent",
+        "left",
+        "quarantined",
+        "dropped",
+        "other terms",
+        "not reached",
+        "not called",
+    ] = Field(
+        description="other terms: it answers, but has other prices, shared features, policy or group, so its "
+        "new letters do not count here until both agree. not called: by this replica, because another one "
+        "is the publisher."
+    )
     reason: str | None
     via: str | None = Field(description="The city that brought the letter it is quarantined for.")
     quarantine_ends: str | None = Field(description="What ends its quarantine.")
@@ -262,6 +267,9 @@ class GossipState(BaseModel):
     group: str
     epoch: int | None = Field(description="Grows when this city is restored from an older state.")
     published_version: int | None = Field(description="Version of this city's newest letter.")
+    unpublished_lessons: int = Field(
+        description="Feedback learned that is not in the newest letter: it is not news yet (`gossip.news`)."
+    )
     ticks: int
     left: bool
     key: str = Field(description="The public key that verifies this city's letters.")

@@ -18,6 +18,7 @@ async def state_of(pricing: Pricing, gossip: Gossip) -> dict[str, Any]:
             "group": gossip.settings.group,
             "epoch": own.summary.epoch if own else None,
             "published_version": own.summary.version if own else None,
+            "unpublished_lessons": gossip.publisher.unpublished_lessons,
             "ticks": gossip.ticks,
             "left": gossip.left,
             "key": gossip.publisher.seal.key.hex(),

@@ -48,7 +48,7 @@ class Traffic:
     def __init__(self, pricing: Pricing) -> None:
         settings = pricing.settings
         self._pricing = pricing
-        self._answers = Answers(settings)
+        self._answers = Answers(settings.city, pricing.live)
         reader = PriceReader(settings.features.space, settings.limits.batch_size)
         feedback_reader = FeedbackReader(settings)
         self.feedback = feedback_reader.kind

@@ -3,9 +3,7 @@ more packages, and studies on a cluster more again.
 
 Imports nothing of the lab, so that a command can ask before it loads anything else."""
 
-from importlib.util import find_spec
-
-from pricemesh.errors import MissingExtra
+from pricemesh.history.extra import require
 
 PACKAGES = ("matplotlib",)  # of the extra `lab` in pyproject.toml
 CLUSTER_PACKAGES = ("dask", "distributed")  # of the extra `cluster`
@@ -13,14 +11,8 @@ CLUSTER_PACKAGES = ("dask", "distributed")  # of the extra `cluster`
 
 def require_lab() -> None:
     """Raise MissingExtra, which the command line prints as one line, if a package of the extra is missing."""
-    _require("this command", PACKAGES, "lab")
+    require("this command", PACKAGES, "lab")
 
 
 def require_cluster() -> None:
-    _require("--cluster", CLUSTER_PACKAGES, "cluster")
-
-
-def _require(what: str, packages: tuple[str, ...], extra: str) -> None:
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise MissingExtra(f"{what} needs {', '.join(missing)}: pip install 'pricemesh[{extra}]'")
+    require("--cluster", CLUSTER_PACKAGES, "cluster")

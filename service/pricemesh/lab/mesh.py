@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pricemesh.core.arrays import Array, Ints
 from pricemesh.core.choice import Randomness, decide
 from pricemesh.core.ladder import Ladder
+from pricemesh.core.news import EVERY_CHANGE, bytes_of_news, news, updated
 from pricemesh.core.policies import Learner, Policy, Shape
 from pricemesh.core.policies.shared import SharedLearner
 from pricemesh.core.summary import Summary
@@ -54,13 +55,14 @@ class Row(NamedTuple):
     propensity: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Block:
     """All groups of one size, one batch (S, groups, size) of a learner."""
 
     cities: Ints  # (groups * size,)
     learner: Learner
     batch: tuple[int, int, int]
+    published: Array  # the letters of all cities as numbers, (*batch, size)
 
 
 class _Decisions(NamedTuple):
@@ -80,6 +82,7 @@ class Conduct:
     gossip_every: int = 1  # from one exchange of summaries to the next
     delay: int = 0  # from a decision to its feedback
     drift_at: int | None = None  # after these rounds the truth is drawn anew; None: never
+    news: float = EVERY_CHANGE  # the factor by which information grows until it is published
 
     def __post_init__(self) -> None:
         for name, value, minimum in (
@@ -89,6 +92,8 @@ class Conduct:
         ):
             if value is not None and value < minimum:
                 raise InvalidParameter(f"{name} counts rounds, from {minimum}: not {value}")
+        if not self.news >= EVERY_CHANGE:
+            raise InvalidParameter(f"news is a factor of at least 1, which publishes all: not {self.news}")
 
     def sizes(self, world: World) -> tuple[int, ...]:
         """The sizes of the groups. Raises InvalidParameter if they do not add up to the world's cities."""
@@ -116,6 +121,8 @@ class Mesh:
         self.conduct = conduct
         self._city_seeds = [[city_seed(f"city{i}", seed) for i in range(world.cities)] for seed in self.seeds]
         self.blocks = [self._block(size, sizes) for size in sorted(set(sizes))]
+        self._ticks = 0
+        self._bytes_published = 0  # of all seeds and cities, counted where only news is published
 
     def _block(self, size: int, sizes: tuple[int, ...]) -> _Block:
         starts = np.cumsum((0, *sizes))
@@ -124,7 +131,8 @@ class Mesh:
         cities = np.concatenate(members)
         ladder = self._ladder(cities.reshape(batch[1:]))
         shape = Shape(self.world.arms, self.world.shared, self.world.widest_local, batch, ladder)
-        return _Block(cities, self.policy.learner(shape), batch)
+        learner = self.policy.learner(shape)
+        return _Block(cities, learner, batch, learner.numbers() if learner.fields else np.empty(0))
 
     def _ladder(self, cities: Ints) -> Ladder | None:
         """What the arms of these cities cost, (groups, size, K), where the world sells."""
@@ -205,10 +213,21 @@ class Mesh:
             )
 
     def gossip(self) -> None:
-        """One tick: every city absorbs the newest summary of every city in its group."""
+        """One tick: every city publishes its news and absorbs the newest summary of every city in its
+        group."""
+        self._ticks += 1
         for block in self.blocks:
-            if block.learner.fields:
-                block.learner.absorb(block.learner.summarise())
+            learner = block.learner
+            if not learner.fields:
+                continue
+            if self.conduct.news <= EVERY_CHANGE:
+                learner.absorb(learner.summarise())
+                continue
+            numbers, layout = learner.numbers(), learner.layout
+            blocks = news(learner, block.published, numbers, self.conduct.news)
+            block.published = updated(layout, block.published, numbers, blocks)
+            self._bytes_published += int(bytes_of_news(layout, blocks).sum())
+            learner.absorb(layout.unpack(block.published))
 
     @staticmethod
     def _of(block: _Block, values: NDArray[Number]) -> NDArray[Number]:
@@ -216,13 +235,17 @@ class Mesh:
 
     @property
     def bytes_per_tick(self) -> int:
-        """What one city sends at one tick: its summary in wire form; to the central server of `shared`
-        every observation since the last tick (context, arm and reward)."""
+        """What one city sends at one tick: its summary in wire form, on average its news where only that is
+        published; to the central server of `shared` every observation since the last tick (context, arm and
+        reward)."""
         learner = self.blocks[0].learner
         if isinstance(learner, SharedLearner):
             return self.conduct.gossip_every * 8 * (learner.shape.dim + 2)
         if not learner.fields:
             return 0
+        if self.conduct.news > EVERY_CHANGE:
+            letters = max(1, self._ticks) * len(self.seeds) * self.world.cities
+            return round(self._bytes_published / letters)
         numbers = np.zeros(learner.layout.size)
         return len(Summary.of("", 0, 0, bytes(16), numbers).to_bytes())
 

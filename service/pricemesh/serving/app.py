@@ -28,6 +28,7 @@ from pricemesh.http.openapi import describe
 from pricemesh.http.routes.admin import admin_routes
 from pricemesh.http.routes.audit import audit_routes
 from pricemesh.http.routes.errors import handle_errors
+from pricemesh.http.routes.export import export_routes
 from pricemesh.http.routes.operation import operation_routes
 from pricemesh.http.routes.peers import peer_routes
 from pricemesh.http.state import state_of
@@ -129,6 +130,7 @@ def _add_routes(
 ) -> None:
     for router in (
         audit_routes(pricing, gossip),
+        export_routes(pricing),
         admin_routes(pricing, gossip),
         peer_routes(gossip),
         operation_routes(pricing, metrics),

@@ -55,14 +55,17 @@ class FeedbackStatus(StrEnum):
     TOO_LATE = "too_late"
 
 
+Margins = Mapping[int | None, Margin]  # by the terms of a decision
+
+
 class SaveFeedback(msgspec.Struct, frozen=True, gc=False):
-    """With a margin the amounts are units sold, and the reward is computed; without, they are rewards."""
+    """With margins the amounts are units sold, and the reward is computed; without, they are rewards."""
 
     items: Sequence[tuple[str, float]]  # (decision id, amount)
     at: float
     frozen: bool
     decided_after: float  # for decisions made before this, feedback is too late
-    margin: Margin | None = None
+    margins: Margins | None = None
 
     @property
     def size(self) -> int:
@@ -79,7 +82,7 @@ class CloseWindow:
     amount: float | None  # as in SaveFeedback
     at: float
     frozen: bool
-    margin: Margin | None = None
+    margins: Margins | None = None
     limit: int = 500
     size: int = 1
 

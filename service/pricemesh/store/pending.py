@@ -30,7 +30,7 @@ _UNANSWERED = (
 _FROZEN = (
     select(feedback.c.number, *(decisions.c[name] for name in Unanswered._fields))
     .select_from(feedback.join(decisions, feedback.c.decision == decisions.c.number))
-    .where((feedback.c.version + 0).is_(None))  # the sum: not by the index of versions, but by numbers
+    .where((feedback.c.version + 0).is_(None))  # a sum keeps an index from being used: this goes by numbers
     .order_by(feedback.c.number)
     .limit(ROWS_PER_READ)
 )
@@ -85,12 +85,13 @@ def _released_since(
 ) -> Iterator[list[Unanswered]]:
     """Decisions up to `last`, or in `own`, that stopped waiting without being learned: by feedback while
     learning was frozen, or because their window closed."""
+    if before.feedback < now.feedback:
+        answered = feedback.c.decision + 0
+        frozen = _FROZEN.where(answered > before.settled, (answered <= last) | between(answered, own))
+        yield from _in_groups(connection, frozen, feedback.c.number, before.feedback)
     number = decisions.c.number
-    counted = (number <= last) | between(number, own)
-    frozen = _FROZEN.where(number > before.settled, counted)
-    yield from _in_groups(connection, frozen, feedback.c.number, before.feedback)
     end = now.settled if own else min(now.settled, last)
-    yield from _unanswered(connection, before.settled, end, counted)
+    yield from _unanswered(connection, before.settled, end, (number <= last) | between(number, own))
 
 
 def _unanswered(
@@ -105,6 +106,7 @@ def _unanswered(
 def _in_groups(
     connection: Connection, query: sa.Select[Any], number: Any, first: int
 ) -> Iterator[list[Unanswered]]:
-    while rows := connection.execute(query.where(number > first)).all():
-        first = rows[-1][0]
+    is_last = False
+    while not is_last and (rows := connection.execute(query.where(number > first)).all()):
+        first, is_last = rows[-1][0], len(rows) < ROWS_PER_READ
         yield [Unanswered(*row[1:]) for row in rows]

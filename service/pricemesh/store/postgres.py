@@ -236,8 +236,9 @@ def _engine(url: URL, limits: TimeLimits, idle_in_transaction_seconds: int) -> E
 
 
 # Every lookup is by a key. Without this, Postgres may plan a sequential scan while tables are empty, and keep
-# that plan.
-_PLANS = {f"enable_{method}": "off" for method in ("seqscan", "hashjoin", "mergejoin")}
+# that plan. The scan of a table of one row then looks so expensive that Postgres would compile the statement
+# (JIT), which takes longer than the statement itself, every time.
+_PLANS = dict.fromkeys(("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"), "off")
 _SESSION_LIMITS = {  # by these the server notices that its client is gone, and gives the lock back
     "tcp_keepalives_idle": KEEPALIVE_IDLE_SECONDS,
     "tcp_keepalives_interval": KEEPALIVE_INTERVAL_SECONDS,

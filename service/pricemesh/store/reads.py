@@ -1,8 +1,8 @@
 """What is read from the tables. `Reader` has connections of its own; the functions use the caller's."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam, select
@@ -34,12 +34,24 @@ FROM decisions LEFT JOIN feedback ON feedback.decision = decisions.number
 WHERE decisions.id """
 
 
+# Of a row of `RowPage`.
+STORED_COLUMNS = ("number", *COLUMNS, *Feedback._fields, "is_retracted", "import_id")
+MAX_INDEXED_ROWS = 200_000  # of a time, whose numbers are looked up in the index
+
+Result = TypeVar("Result")
 Ranges = Sequence[tuple[int, int]]  # of numbers, first and last
 
 
 class DecisionPage(NamedTuple):
     rows: list[StoredDecision]
     next_before: int | None  # where the next page begins; None on the last
+
+
+class RowPage(NamedTuple):
+    """Rows in the order of their numbers, each as STORED_COLUMNS; the feedback's are None without any."""
+
+    rows: Sequence[Any]
+    reached: int  # all that match up to this number have been read
 
 
 class Recall(NamedTuple):
@@ -87,6 +99,42 @@ class Reader:
                 return DecisionPage(rows, rows[-1].number)
             is_last = lowest == first or not connection.scalar(older_query(lowest, since, until))
             return DecisionPage(rows, None if is_last else lowest)
+
+    def read(self, read: Callable[[Connection], Result]) -> Result:
+        """What a function reads by a connection."""
+        with self._connection() as connection:
+            return read(connection)
+
+    def number_range(self, *, since: float | None, until: float | None) -> tuple[int, int]:
+        """The first and the last number between which all decisions of that time are; (0, 0) without any.
+        Where there are many of them, the range of all."""
+        number = decisions.c.number
+        with self._connection() as connection:
+            if since is not None or until is not None:
+                few = _of_time(select(number), decisions.c.made_at, since, until).limit(MAX_INDEXED_ROWS + 1)
+                rows = few.subquery().c.number
+                query = select(sa.func.min(rows), sa.func.max(rows), sa.func.count())
+                first, last, count = connection.execute(query).one()
+                if count <= MAX_INDEXED_ROWS:
+                    return first or 0, last or 0
+            first, last = (connection.scalar(select(end(number))) or 0 for end in (sa.func.min, sa.func.max))
+            return first, last
+
+    def rows_after(
+        self,
+        number: int,
+        *,
+        through: int,
+        limit: int,
+        price: float | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> RowPage:
+        """Decisions that match, after a number, through another. Looks at no more than `MAX_SCANNED_ROWS`."""
+        highest = min(through, number + MAX_SCANNED_ROWS)
+        with self._connection() as connection:
+            rows = connection.execute(rows_query(limit, number, highest, price, since, until)).all()
+        return RowPage(rows, rows[-1][0] if len(rows) == limit else highest)
 
     def latest_price(self, subject: str) -> float | None:
         with self._connection() as connection:
@@ -151,7 +199,7 @@ def lessons_since(
     return [Lesson(*row) for row in connection.execute(query)]
 
 
-def between(number: sa.Column[Any], ranges: Ranges) -> sa.ColumnElement[bool]:
+def between(number: sa.ColumnElement[Any], ranges: Ranges) -> sa.ColumnElement[bool]:
     return sa.or_(sa.false(), *(number.between(first, last) for first, last in ranges))
 
 
@@ -172,26 +220,41 @@ def page_query(
 ) -> sa.Select[Any]:
     """Goes down the primary key from `before` to `lowest`. The sum keeps the databases from reading and
     sorting all rows of that time instead."""
-    number, made_at = decisions.c.number, decisions.c.made_at + 0.0
+    number = decisions.c.number
     query = _with_feedback().where(number < before, number >= lowest)
     if arm is not None:
         query = query.where(decisions.c.arm == arm)
+    return _of_time(query, decisions.c.made_at + 0.0, since, until).order_by(number.desc()).limit(limit)
+
+
+def rows_query(
+    limit: int, after: int, highest: int, price: float | None, since: float | None, until: float | None
+) -> sa.Select[Any]:
+    """As `page_query`, but up the primary key, and by price: numbers of arms change with the ladder."""
+    number, numbers = decisions.c.number, retracted.c.feedback
+    is_retracted = select(numbers).where(numbers == feedback.c.number).exists()
+    query = _with_feedback().add_columns(is_retracted, decisions.c.import_id)
+    query = query.where(number > after, number <= highest)
+    if price is not None:
+        query = query.where(decisions.c.price == price)
+    return _of_time(query, decisions.c.made_at + 0.0, since, until).order_by(number).limit(limit)
+
+
+def _of_time(
+    query: sa.Select[Any], made_at: sa.ColumnElement[float], since: float | None, until: float | None
+) -> sa.Select[Any]:
     if since is not None:
         query = query.where(made_at >= since)
     if until is not None:
         query = query.where(made_at < until)
-    return query.order_by(number.desc()).limit(limit)
+    return query
 
 
 def older_query(lowest: int, since: float | None, until: float | None) -> sa.Select[Any]:
     """Whether a decision of that time is older than the rows of a page. Goes up the index of times: the first
     entry says so, unless a clock was set back."""
     query = select(decisions.c.number).where(decisions.c.number + 0 < lowest)
-    if since is not None:
-        query = query.where(decisions.c.made_at >= since)
-    if until is not None:
-        query = query.where(decisions.c.made_at < until)
-    return query.order_by(decisions.c.made_at).limit(1)
+    return _of_time(query, decisions.c.made_at, since, until).order_by(decisions.c.made_at).limit(1)
 
 
 def _with_feedback() -> sa.Select[Any]:

@@ -175,11 +175,11 @@ class SharedDatabase(Database):
     def _look(self, connection: Connection) -> None:
         """Read all that was committed and is not learned or counted here. It waits until it is returned."""
         with self._backend.snapshot(connection):
-            changes = read_changes(connection)
-            missed = read_missed(connection, self._version, self.position, self._own_rows)
-            if changes != self._changes:
+            newest = read_newest(connection)
+            missed = read_missed(connection, newest, self._version, self.position, self._own_rows)
+            if newest.changes != self._changes:
                 self._recovered = read_present_state(connection, self._runtime)
-        self._changes, self._own_rows = changes, OwnRows()
+        self._changes, self._own_rows = newest.changes, OwnRows()
         self.position = missed.position
         if missed.lessons:
             self._version = missed.lessons[-1].version

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection, select
 
-from pricemesh.store.commands import Position, Unanswered
+from pricemesh.store.commands import Lesson, Position, Unanswered
 from pricemesh.store.commit_result import Missed
-from pricemesh.store.pending import changes_since, newest_position
+from pricemesh.store.pending import changes_since
 from pricemesh.store.postgres import freeze
 from pricemesh.store.reads import lessons_since
 from pricemesh.store.tables import city, decisions, feedback, shared_log
@@ -69,17 +69,21 @@ def freeze_for_start(connection: Connection) -> None:
     connection.execute(sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{START_SECONDS}s'"))
 
 
-def read_missed(connection: Connection, version: int, counted: Position, own: OwnRows) -> Missed:
-    """In a snapshot: decisions that wait and are not counted, lessons, decisions that stopped waiting."""
-    now = newest_position(connection)
-    now = now._replace(settled=max(now.settled, counted.settled))
+def read_missed(
+    connection: Connection, newest: Newest, version: int, counted: Position, own: OwnRows
+) -> Missed:
+    """In a snapshot up to `newest`: decisions that wait and are not counted, lessons, decisions that stopped
+    waiting."""
+    now = newest.position._replace(settled=max(newest.position.settled, counted.settled))
     begun: list[Unanswered] = []
     released: list[Unanswered] = []
     for change in changes_since(connection, counted, now, own.ranges):
         begun += change.begun
         released += change.released
     waiting = (counted.settled, counted.decision)
-    lessons = lessons_since(connection, version, MAX_LESSONS, waiting, own.ranges)
+    lessons: list[Lesson] = []
+    if newest.version > version:
+        lessons = lessons_since(connection, version, MAX_LESSONS, waiting, own.ranges)
     return Missed([], lessons, released, now, begun)
 
 

@@ -1,7 +1,7 @@
 """What a start checks and reads: the configuration that the database was made for, and the stored state."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -82,12 +82,9 @@ def check_description(connection: Connection, name: str, description: dict[str, 
         connection.execute(insert(city).values(values))
         connection.execute(insert(terms).values(id=1, description=text, change="{}", since=0.0))
         return
-    before = json.loads(row.description)
-    if "bounds" not in before:  # a database from before they were recorded
-        before["bounds"] = description["bounds"]
-        _record_bounds(connection, before)
-    changes = differences({"city": row.name, **before}, {"city": name, **description})
-    if changes:
+    if "bounds" not in (before := json.loads(row.description)):  # from before they were recorded
+        _record_bounds(connection, {**before, "bounds": description["bounds"]})
+    if changes := differences(row, name, description):
         raise SchemaChanged(
             f"this database was made for another configuration ({'; '.join(changes)}). Put the old values "
             "back, name a new database.url, or read what was learned in the new terms: stop the city and "
@@ -95,8 +92,22 @@ def check_description(connection: Connection, name: str, description: dict[str, 
         )
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Between two descriptions, in words."""
+def check_description_of_reader(connection: Connection, name: str, description: dict[str, Any]) -> None:
+    """As `check_description`, for a process that only reads: the rows mean what the configuration says."""
+    row = connection.execute(select(city.c.name, city.c.description)).first()
+    if row is None:
+        raise NotStarted("no city has used this database yet: `pricemesh serve` makes its tables ready")
+    if changes := differences(row, name, description):
+        raise SchemaChanged(
+            f"this database was made for another configuration ({'; '.join(changes)}): give the "
+            "configuration with which the city is served"
+        )
+
+
+def differences(row: Any, name: str, description: dict[str, Any]) -> list[str]:
+    """Between what a database was made for and a configuration, in words."""
+    before = {"city": row.name, "bounds": description["bounds"], **json.loads(row.description)}
+    now = {"city": name, **description}
     return [f"{key} was {before[key]}, is now {now[key]}" for key in now if before[key] != now[key]]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, select
 
-from pricemesh.core.decision import OWN_COLUMNS, Decision, Margin, Occasion
+from pricemesh.core.decision import OWN_COLUMNS, Decision, Occasion
 from pricemesh.errors import StepConflict
 from pricemesh.store.backend import Backend, Versions
 from pricemesh.store.commands import (
@@ -17,6 +17,7 @@ from pricemesh.store.commands import (
     FeedbackStatus,
     ForgetSubject,
     Lesson,
+    Margins,
     Position,
     Probe,
     SaveDecisions,
@@ -176,13 +177,13 @@ def _save_feedback(
                 result = FeedbackResult(FeedbackStatus.TOO_LATE)
             elif id_ in stored:
                 reward, sold, row_version = stored[id_]
-                same = amount == (reward if command.margin is None else sold)
+                same = amount == (reward if command.margins is None else sold)
                 status = FeedbackStatus.AGAIN if same else FeedbackStatus.OTHER_REWARD
                 result = FeedbackResult(status, row_version, reward, sold)
             elif made_at < command.decided_after:
                 result = FeedbackResult(FeedbackStatus.TOO_LATE)
             else:
-                reward, sold = _reward(command.margin, price, vectors, amount)
+                reward, sold = _reward(command.margins, price, vectors, amount, terms)
                 lesson, waited = None, number > position.settled
                 if not command.frozen:
                     version += 1
@@ -213,11 +214,13 @@ def _shifted(result: FeedbackResult, shift: int) -> FeedbackResult:
     return msgspec.structs.replace(result, version=version, lesson=lesson)
 
 
-def _reward(margin: Margin | None, price: float, vectors: bytes, amount: float) -> tuple[float, float | None]:
+def _reward(
+    margins: Margins | None, price: float, vectors: bytes, amount: float, terms: int | None
+) -> tuple[float, float | None]:
     """The reward, and the units sold: None in a city of values."""
-    if margin is None:
+    if margins is None:
         return amount, None
-    return margin.reward(price, vectors, amount), amount
+    return margins[terms].reward(price, vectors, amount), amount
 
 
 def _insert_feedback(
@@ -275,7 +278,7 @@ def _close_window(
             released.append(Unanswered(row.arm, row.vectors, row.chance, row.terms))
         if command.amount is None:
             continue
-        reward, sold = _reward(command.margin, row.price, row.vectors, command.amount)
+        reward, sold = _reward(command.margins, row.price, row.vectors, command.amount, row.terms)
         row_version = None
         if not command.frozen:
             version += 1

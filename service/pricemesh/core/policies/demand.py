@@ -37,12 +37,13 @@ from pricemesh.core.policies.learner import (
     Learner,
     Shape,
     eigenvalues,
+    log_determinants,
     max_abs,
     refuse_beyond,
     refuse_if,
     refuse_infinite,
 )
-from pricemesh.core.pooling import Evidence, Pool, pool
+from pricemesh.core.pooling import Pool, Pooling
 from pricemesh.core.ridge import (
     Index,
     Ridge,
@@ -116,6 +117,7 @@ class DemandLearner(Learner):
         self.own = RidgeStatistics.fresh(shape.batch, 1, size, 0.0)  # G, h
         self.waiting = np.zeros((*shape.batch, size, size))  # sum of w zz' over decisions without feedback
         self.heterogeneity = np.zeros((*shape.batch[:-1], 1))
+        self._pooling = Pooling(1.0, policy.heterogeneity, policy.trust == "robust")
         self._add_peers(0.0, 0.0, self.basis.prior_variance)
 
     def _layout(self) -> Layout:
@@ -252,24 +254,23 @@ class DemandLearner(Learner):
             "count": own.count,
         }
 
+    def prepare(self, parts: Parts) -> Parts:
+        """In units in which all prior variances are one; so is then the noise."""
+        scale = self._prior_deviations
+        noise = np.where(parts["count"] > 0, 1.0, 0.0)
+        return self._pooling.prepare(outer(scale) * parts["information"], scale * parts["response"], noise)
+
+    def volumes(self, parts: Parts) -> Array:
+        """In units of the prior."""
+        scale = self._prior_deviations
+        return log_determinants(np.eye(len(scale)) + outer(scale) * parts["information"])
+
     def fold(
         self, group: Parts, origins: tuple[str, ...] | None = None, *, again: bool = False
     ) -> DemandFold:
         del again  # the summaries alone determine the result
-        basis, policy = self.basis, self.policy
-        scale = np.sqrt(basis.prior_variance[: basis.common_size])
-        evidence = Evidence(
-            outer(scale) * group["information"],
-            scale * group["response"],
-            np.where(group["count"] > 0, 1.0, 0.0),
-        )
-        result = pool(
-            evidence,
-            self._receivers,
-            ridge=1.0,
-            heterogeneity=policy.heterogeneity,
-            robust=policy.trust == "robust",
-        )
+        basis, scale = self.basis, self._prior_deviations
+        result = self._pooling.pool(group, self._receivers)
         variance = basis.prior_variance[None, None]
         if result.city_information.shape[-4] > 1:
             total, response = result.city_information.sum(axis=-4), result.city_response.sum(axis=-3)
@@ -282,6 +283,12 @@ class DemandLearner(Learner):
             origins,
             _attribution(result, origins, scale),
         )
+
+    @property
+    def _prior_deviations(self) -> Array:
+        """Of the common coefficients, (n,)."""
+        deviations: Array = np.sqrt(self.basis.prior_variance[: self.basis.common_size])
+        return deviations
 
     def adopt(self, fold: DemandFold) -> None:
         refuse_infinite(fold.information, fold.response)
@@ -312,7 +319,7 @@ class DemandLearner(Learner):
     def _check(self, parts: Parts, version: int, max_square: float, max_reward: float) -> None:
         del max_reward  # sales have a bound of their own
         counts, information = parts["count"], parts["information"]
-        refuse_if(counts.sum() != version, f"its counts add up to {counts.sum():g}, its version is {version}")
+        refuse_if(counts.sum() > version, f"its counts add up to {counts.sum():g}, its version is {version}")
         max_row = 2.0 + 2.0 * max_square + MAX_ARM_SQUARE
         max_trace = counts * MAX_WEIGHT * max_row
         # h = Z'W^1/2 M r, the eigenvalues of M lie in [0, 1], and every entry of r is at most MAX_RESIDUAL.

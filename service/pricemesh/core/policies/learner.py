@@ -24,6 +24,7 @@ from pricemesh.core.attribution import Attribution, by_arm
 from pricemesh.core.choice import Sampling
 from pricemesh.core.demand.prediction import Prediction
 from pricemesh.core.ladder import Ladder
+from pricemesh.core.peer_rows import Group, PeerRows
 from pricemesh.core.ridge import Index
 from pricemesh.core.summary import Field, Layout, Parts, Summary
 from pricemesh.core.ucb import Score
@@ -154,17 +155,31 @@ class Learner:
         be views of the learner's arrays; `numbers` returns a copy."""
         return {}
 
+    def volumes(self, parts: Parts) -> Array | None:
+        """How much each arm's part of a summary says, (..., K): the log-determinant of its information with
+        that of the prior. None if the policy publishes every change."""
+        if "information" in parts:
+            information = parts["information"]
+            return log_determinants(np.eye(information.shape[-1]) + information)
+        return None
+
     def absorb(self, group: Parts, origins: tuple[str, ...] | None = None) -> None:
         """Use the newest summaries of the whole group, stacked before the arms: (..., J, K, ...).
 
         For a learner of one city its own summary comes first, then its peers'; `origins` names them,
         so that peers may join and leave. A batch is itself the group.
         """
-        self.adopt(self.fold(group, origins))
+        self.adopt(self.fold(self.prepare(group), origins))
+
+    def prepare(self, parts: Parts) -> Parts:
+        """What `fold` needs of the cities in `parts`, (..., J, K, ...), as far as it depends on each of them
+        alone: it need not be computed again while a city's summary stays the same."""
+        return parts
 
     def fold(self, group: Parts, origins: tuple[str, ...] | None = None, *, again: bool = False) -> Any:
         """The costly part of `absorb`, which does not change the learner, so that another thread may run it.
-        `again` is for a restart: the weights stay as they were and do not take a step."""
+        `group` is what `prepare` returned; no array of the result is a view of it. `again` is for a restart:
+        the weights stay as they were and do not take a step."""
 
     def adopt(self, fold: Any) -> None:
         """Use the result of `fold` from now on, together with all that the city has learned since."""
@@ -225,22 +240,17 @@ class Learner:
         return self.layout.pack(self.summarise())
 
     def absorb_summaries(self, city: str, summaries: Mapping[str, Summary], *, again: bool = False) -> None:
-        """Absorb the newest summary of every peer of this one city; its own comes from the learner.
-        The result does not depend on the order of `summaries`."""
-        self.adopt(self.fold(*self.stack_summaries(city, summaries), again=again))
+        """Absorb the newest summary of every peer of this one city. The result does not depend on the order
+        of `summaries`."""
+        group = self.group_of(city, summaries)
+        self.adopt(self.fold(PeerRows().stack(self, group), group.origins, again=again))
 
-    def stack_summaries(self, city: str, summaries: Mapping[str, Summary]) -> tuple[Parts, tuple[str, ...]]:
-        """The own summary and the peers', stacked, and their origins; all arrays are copies."""
-        peers = [summaries[origin] for origin in sorted(summaries) if origin != city]
-        for peer in peers:
-            if peer.numbers.size != self.layout.size:
-                raise BadSummary(
-                    f"{peer.origin} sent {peer.numbers.size} numbers; a summary must have {self.layout.size}"
-                )
-            if not np.isfinite(peer.numbers).all():
-                raise BadSummary(f"{peer.origin} sent numbers that are not finite")
-        stack = np.stack([self.numbers(), *(peer.numbers for peer in peers)])
-        return self.layout.unpack(stack), (city, *(peer.origin for peer in peers))
+    def group_of(self, city: str, summaries: Mapping[str, Summary]) -> Group:
+        """This one city and its peers: what a fold in another thread reads. Its own summary is what it has
+        published, so that all cities judge each other by the same letters; where it has published nothing,
+        what it knows."""
+        peers = tuple(summaries[origin] for origin in sorted(summaries) if origin != city)
+        return Group(city, summaries[city].numbers if city in summaries else self.numbers(), peers)
 
     def _layout(self) -> Layout:
         return Layout(self.shape.arms, self.shape.shared, self.fields)
@@ -284,6 +294,12 @@ def max_abs(vectors: Array) -> Array:
     """The largest absolute value of each vector, (...,) of (..., c)."""
     sizes: Array = np.abs(vectors).max(axis=-1)
     return sizes
+
+
+def log_determinants(matrices: Array) -> Array:
+    """Of positive definite matrices, (...,) of (..., n, n)."""
+    values: Array = np.linalg.slogdet(matrices).logabsdet
+    return values
 
 
 def eigenvalues(matrices: Array) -> Array:

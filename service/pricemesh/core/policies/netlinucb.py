@@ -31,6 +31,7 @@ from pricemesh.core.policies.learner import (
     RidgeParameters,
     Shape,
     eigenvalues,
+    log_determinants,
     max_abs,
     refuse_beyond,
     refuse_if,
@@ -147,6 +148,10 @@ class NetLinUcbLearner(WeightedLearner):
             "context": self.context,
         }
 
+    def volumes(self, parts: Parts) -> Array:
+        """The covariance is the inverse of the information with that of the prior."""
+        return -log_determinants(parts["covariance"])
+
     def adopt(self, fold: WeightedFold) -> None:
         super().adopt(fold)
         self._refresh((...,))
@@ -161,7 +166,7 @@ class NetLinUcbLearner(WeightedLearner):
 
     def _check(self, parts: Parts, version: int, max_square: float, max_reward: float) -> None:
         counts = parts["count"]
-        refuse_if(counts.sum() != version, f"its counts add up to {counts.sum():g}, its version is {version}")
+        refuse_if(counts.sum() > version, f"its counts add up to {counts.sum():g}, its version is {version}")
         values = eigenvalues(parts["covariance"])
         lower = 1.0 / (self.policy.ridge + counts * max_square)
         slack = 1e-9 / self.policy.ridge

@@ -1,7 +1,7 @@
 """NetPool (not in the paper): cities exchange information matrices and pool them as far as they agree.
 
 F = W_i with L added to its cc-block, f = b_i with e added to its c-part (L, e from `pooling`,
-where `Spectrum.trust` is the weight of a suspect city);
+where `Comparison.trust` is the weight of a suspect city);
 estimate = x'F^-1 f, radius = alpha sqrt(x'V^-1 x), where V is F and the city's decisions without feedback
 (`pending`). By default `scaling` reads alpha and ridge from the data, so that rewards may have any unit. With
 heterogeneity 0, trust equal and a given ridge it equals the central server (Shared LinUCB), while all raw
@@ -37,7 +37,7 @@ from pricemesh.core.policies.learner import (
     refuse_if,
     refuse_infinite,
 )
-from pricemesh.core.pooling import Evidence, Pool, pool
+from pricemesh.core.pooling import Pool, Pooling
 from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, terms
 from pricemesh.core.scaling import (
     DEVIATIONS,
@@ -118,6 +118,7 @@ class NetPoolLearner(Learner):
         self._shrink: Array | None = None
         self._peers: tuple[Array | float, Array | float] = (0.0, 0.0)  # L and e
         self._scales = Scales.unknown(shape.batch)
+        self._pooling = Pooling(policy.letter_ridge, policy.heterogeneity, policy.trust == "robust")
         self._reads_scale = "auto" in (policy.alpha, policy.ridge)
         self._lessons = 0  # of each city
         self._use_scale()
@@ -235,16 +236,12 @@ class NetPoolLearner(Learner):
             "noise": own.noise(ridge),
         }
 
+    def prepare(self, parts: Parts) -> Parts:
+        return parts | self._pooling.prepare(parts["information"], parts["response"], parts["noise"])
+
     def fold(self, group: Parts, origins: tuple[str, ...] | None = None, *, again: bool = False) -> PoolFold:
         del again  # the summaries alone determine the result
-        policy = self.policy
-        result = pool(
-            Evidence(group["information"], group["response"], group["noise"]),
-            self._receivers,
-            ridge=policy.letter_ridge,
-            heterogeneity=policy.heterogeneity,
-            robust=policy.trust == "robust",
-        )
+        result = self._pooling.pool(group, self._receivers)
         scale = self._scale_of_mesh(group, result)
         if origins is None or len(origins) == 1:
             return PoolFold(result, origins, Attribution(), None, scale)
@@ -304,7 +301,7 @@ class NetPoolLearner(Learner):
 
     def _check(self, parts: Parts, version: int, max_square: float, max_reward: float) -> None:
         counts, information = parts["count"], parts["information"]
-        refuse_if(counts.sum() != version, f"its counts add up to {counts.sum():g}, its version is {version}")
+        refuse_if(counts.sum() > version, f"its counts add up to {counts.sum():g}, its version is {version}")
         refuse_if((parts["noise"] < 0).any(), "a noise variance is negative")
         max_noise = np.full_like(counts, max_reward**2)
         refuse_beyond(parts["noise"], max_noise, "a noise variance is larger than the rewards allow")

@@ -12,12 +12,16 @@ export const STATUSES = {
   quarantined: { mark: "■", kind: "bad", meaning: "a letter of it, or that it brought, was refused" },
   left: { mark: "○", kind: "faint", meaning: "has left the mesh" },
   dropped: { mark: "✕", kind: "faint", meaning: "dropped by an operator" },
+  "other terms": { mark: "◇", kind: "warn", meaning: "has other prices or features; heard again when both agree" },
   "not reached": { mark: "◌", kind: "faint", meaning: "has never answered" },
+  "not called": { mark: "◌", kind: "faint", meaning: "another replica of this city, the publisher, calls it" },
 };
 
 export const nameOf = (peer) => peer.origin ?? peer.address ?? "unknown";
 
-export function drawNetwork(place, { city, peers }) {
+export function drawNetwork(place, { city, peers: rows }) {
+  const named = rows.filter((peer) => peer.status !== "not called"); // the same cities are known by their letters
+  const peers = named.length ? named : rows;
   const n = peers.length;
   const label = `${city} and ${n} other ${n === 1 ? "city" : "cities"}; the table has the same`;
   const isWide = place.clientWidth >= 520;

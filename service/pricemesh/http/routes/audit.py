@@ -7,6 +7,7 @@ from fastapi import Path as PathParameter
 from starlette.responses import Response
 
 from pricemesh.city.pricing import Pricing
+from pricemesh.core.decision import IDENTIFIER
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.http import schemas
 from pricemesh.http.answers import Answers
@@ -16,7 +17,7 @@ from pricemesh.http.state import state_of
 
 def audit_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
     router = APIRouter(tags=["audit"])
-    answers = Answers(pricing.settings)
+    answers = Answers(pricing.settings.city, pricing.live)
 
     @router.get(
         "/decisions",
@@ -33,7 +34,9 @@ def audit_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
     ) -> Response:
         """A page looks at 50,000 decisions at most. Where few of them match, it has fewer than `limit`, and
         `next_before` says where to go on."""
-        page = await pricing.decisions_page(limit=limit, before=before, arm=arm, since=since, until=until)
+        page = await pricing.read_many(
+            pricing.database.reader.page, limit=limit, before=before, arm=arm, since=since, until=until
+        )
         records = [answers.record(row) for row in page.rows]
         return json_response({"decisions": records, "next_before": page.next_before})
 
@@ -44,7 +47,7 @@ def audit_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
         responses=problems({404: "There is no such decision.", 422: "The id is malformed."}),
     )
     async def decision(
-        decision_id: Annotated[str, PathParameter(pattern=f"^{schemas.IDENTIFIER}$")],
+        decision_id: Annotated[str, PathParameter(pattern=f"^{IDENTIFIER}$")],
     ) -> Response:
         return json_response(answers.record(await pricing.decision(decision_id)))
 

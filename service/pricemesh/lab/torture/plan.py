@@ -125,7 +125,7 @@ def _sections(rng: Random, reward_rng: Random) -> dict[str, Any]:
         "clock": {"steady_seconds": STEADY_SECONDS},
         "guardrails": guardrails,
         "server": {"drain_seconds": 0.2, "fast_path": rng.random() < 0.8},
-        "gossip": {"interval_seconds": 2.0, "fan_out": 2, "timeout_seconds": 1.0},
+        "gossip": {"interval_seconds": 2.0, "fan_out": 2, "timeout_seconds": 1.0, "news_seconds": 10.0},
     }
 
 

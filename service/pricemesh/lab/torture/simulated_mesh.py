@@ -237,11 +237,13 @@ class SimulatedMesh:
                 origin = other.name
                 if origin in node.dropped_origins or origin in self.renewed:
                     continue
-                own = other.app.gossip.publisher.edition
-                letter = node.letters.get(origin)
-                if letter is None or letter.edition != own:
+                publisher = other.app.gossip.publisher
+                own, letter = publisher.letter, node.letters.get(origin)
+                if own is None or publisher.unpublished_lessons:
+                    return f"{origin} has not published {publisher.unpublished_lessons} lessons"
+                if letter is None or letter.edition != own.edition:
                     edition = letter.edition if letter else None
-                    return f"{audit.city.name} has {edition} of {origin}, which is at {own}"
+                    return f"{audit.city.name} has {edition} of {origin}, which is at {own.edition}"
         return ""
 
 

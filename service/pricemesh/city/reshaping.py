@@ -1,0 +1,157 @@
+"""Another ladder, or other features, for a city that has learned: what its rows teach in the new terms.
+
+Rows stay as they are. A plan learns all of them in the new terms, which shows what can be read; carrying it
+out is one transaction.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection
+
+from pricemesh.city.live_learner import LiveLearner
+from pricemesh.city.relearning import follow_rows, use_past
+from pricemesh.city.settings import Settings
+from pricemesh.core.terms import Reading, Terms
+from pricemesh.errors import InvalidParameter
+from pricemesh.store.replay import CountedReplay, Progress
+from pricemesh.store.reshaping import (
+    lessons_by_price,
+    read_description,
+    read_pin,
+    save_terms,
+)
+from pricemesh.store.startup import Past
+
+
+class Plan(NamedTuple):
+    """What a change of terms would do."""
+
+    changes: list[str]  # in words; nothing without any
+    terms: Terms
+    terms_id: int
+    live: LiveLearner  # has learned all rows in these terms
+    lessons: int  # in the rows
+    lost_prices: dict[float, int]  # lessons at prices that are not on the new ladder
+    base_lessons: int  # of pruned rows: they cannot be read in other terms
+
+    @property
+    def lessons_learned(self) -> int:
+        counts = self.live.counts
+        return self.lessons - counts.unreadable - counts.retracted
+
+
+def make_plan(
+    connection: Connection,
+    settings: Settings,
+    renamed: Mapping[str, str],
+    filled: Mapping[str, float],
+    progress: Progress,
+) -> Plan:
+    """`renamed` are features by their new names, with the old ones; `filled` are the values that older rows
+    are taken to have of new features."""
+    with connection.begin():
+        replay = CountedReplay(connection, progress)
+        description = read_description(connection)
+        past = replay.past
+        present, target = past.terms_by_id[past.terms], settings.schema_description
+        _check_reward(description["reward"], target["reward"])
+        fresh = Terms.of(target, {"renamed": dict(renamed), "filled": dict(filled)})
+        _check_names(present, fresh)
+        terms_id = 1 + max(past.terms_by_id)
+        every = {**past.terms_by_id, terms_id: fresh}
+        Reading([present, fresh])  # refuses a feature that older rows have no value for
+        live = LiveLearner(settings)
+        use_past(live, Past(past.rewrites + 1, None, terms_id, every))
+        follow_rows(live, replay)
+        _check_pin(read_pin(connection), fresh)
+        return Plan(
+            _in_words(present, fresh, description, target),
+            fresh,
+            terms_id,
+            live,
+            replay.total,
+            {price: n for price, n in lessons_by_price(connection).items() if price not in fresh.prices},
+            0 if past.base is None else int(sum(past.base.tallies["learned"])),
+        )
+
+
+def carry_out(connection: Connection, settings: Settings, plan: Plan, at: float) -> None:
+    """All or nothing."""
+    description, snapshot = settings.schema_description, plan.live.snapshot()
+    save_terms(connection, plan.terms_id, plan.terms, description, snapshot, at)
+
+
+def _check_reward(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    if before["kind"] != now["kind"]:
+        raise InvalidParameter(
+            f"reward.kind was {before['kind']} and cannot become {now['kind']}: rows of one kind say nothing "
+            "in the other. Put it back, or name a new database.url"
+        )
+    if now.get("max_units", 1) < before.get("max_units", 1):
+        raise InvalidParameter(
+            f"reward.max_units cannot go down from {before['max_units']} to {now['max_units']}: rows have "
+            "more units than that"
+        )
+
+
+def _check_names(present: Terms, fresh: Terms) -> None:
+    """Renamed and filled features must be there, and every new feature must be one of them."""
+    for name, old in fresh.renamed.items():
+        if name not in fresh.features:
+            raise InvalidParameter(f"--rename {name}={old}: the configuration has no feature {name!r}")
+        if old not in present.features:
+            raise InvalidParameter(
+                f"--rename {name}={old}: the city had no feature {old!r}, but {', '.join(present.features)}"
+            )
+    for name in fresh.filled:
+        if name not in fresh.features or name in present.features:
+            raise InvalidParameter(f"--fill {name}: {name!r} is not a new feature of the configuration")
+    known = {*present.features, *fresh.renamed, *fresh.filled}
+    unknown = [name for name in fresh.features if name not in known]
+    gone = [name for name in present.features if name not in (*fresh.features, *fresh.renamed.values())]
+    if unknown:
+        rename = f", or --rename {unknown[0]}={gone[0]} if that is its old name" if gone else ""
+        raise InvalidParameter(
+            f"new features need a value that older rows are taken to have: {', '.join(unknown)}. Give it, as "
+            f"in --fill {unknown[0]}=0.0{rename}"
+        )
+
+
+def _in_words(
+    present: Terms, fresh: Terms, description: Mapping[str, Any], target: Mapping[str, Any]
+) -> list[str]:
+    old_names = {name: fresh.renamed.get(name, name) for name in fresh.features}
+    words = [f"new price {price:g}" for price in fresh.prices if price not in present.prices]
+    words += [f"price {price:g} leaves" for price in present.prices if price not in fresh.prices]
+    words += [f"feature {old} is now called {new}" for new, old in fresh.renamed.items()]
+    words += [f"new feature {name}, {value:g} in older rows" for name, value in fresh.filled.items()]
+    words += [f"feature {name} leaves" for name in present.features if name not in old_names.values()]
+    for part, others in (("shared", present.local), ("local", present.shared)):
+        moved = [name for name in getattr(fresh, part) if old_names[name] in others]
+        words += [f"feature {name} becomes {part}" for name in moved]
+    words += _bounds_in_words(present, fresh, old_names)
+    if not words and fresh.features != present.features:
+        words.append("features in another order")
+    if description["reward"] != target["reward"]:
+        words.append(f"reward was {description['reward']}, is now {target['reward']}")
+    return words
+
+
+def _bounds_in_words(present: Terms, fresh: Terms, old_names: Mapping[str, str]) -> list[str]:
+    if present.bounds is None or fresh.bounds is None:
+        return []
+    before = dict(zip(present.features, present.bounds, strict=True))
+    return [
+        f"bounds of {name} were {before[old_names[name]]}, are now {bounds}"
+        for name, bounds in zip(fresh.features, fresh.bounds, strict=True)
+        if before.get(old_names[name], bounds) != bounds
+    ]
+
+
+def _check_pin(pin: Mapping[str, Any] | None, fresh: Terms) -> None:
+    if pin is not None and pin["price"] not in fresh.prices:
+        raise InvalidParameter(
+            f"the price {pin['price']:g} is pinned and is not on the new ladder: start the city as it was, "
+            "lift the pin (DELETE /admin/pin), and stop it again"
+        )

@@ -1,0 +1,56 @@
+"""A city's database in the hands of a command: the city is stopped, and nobody else writes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, select
+
+from pricemesh.errors import NotStarted
+from pricemesh.runtime import Runtime
+from pricemesh.store.database import Database
+from pricemesh.store.tables import city, compatibility, mesh
+
+OLDEST_REVISION = "0005"  # whose software knows retractions, terms, imports and bases
+
+
+class OwnedDatabase(Database):
+    @contextmanager
+    def alone(self) -> Iterator[Connection]:
+        """The connection that owns the database, with tables of this version and a city in them."""
+        with self._starting():
+            connection = self._own_patiently()
+            self._check_schema(connection)
+            self._backend.limit(connection, None)  # a large table takes its time
+            with connection.begin():
+                name = connection.scalar(select(city.c.name))
+            if name is None:
+                raise NotStarted("no city has used this database yet: there is nothing to change")
+            if name != self._city:
+                raise NotStarted(f"this database belongs to the city {name}, not to {self._city}")
+            yield connection
+
+
+@contextmanager
+def owning(
+    url: str, city_name: str, runtime: Runtime | None = None, lock_wait_seconds: float = 0.0
+) -> Iterator[Connection]:
+    """Nothing that the caller does outside a transaction of this connection is in the database."""
+    database = OwnedDatabase(url, city_name, runtime or Runtime(), lock_wait_seconds)
+    try:
+        with database.alone() as connection:
+            yield connection
+    finally:
+        database.close()
+
+
+def mark_rewritten(connection: Connection) -> None:
+    """In a transaction that changes what the learner learns from: snapshots made before it do not count any
+    more, and letters go on under a new epoch."""
+    connection.execute(city.update().values(rewrites=city.c.rewrites + 1))
+    connection.execute(mesh.update().values(epoch=mesh.c.epoch + 1))
+    keep_older_software_out(connection)
+
+
+def keep_older_software_out(connection: Connection) -> None:
+    """In a transaction that older software would not understand."""
+    connection.execute(compatibility.update().values(oldest_revision=OLDEST_REVISION))
