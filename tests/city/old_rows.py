@@ -138,6 +138,11 @@ class Tables:
         found = self.execute(sa.select(base.c.version))
         return int(found[0][0]) if found else None
 
+    def save_snapshot(self, live: LiveLearner) -> None:
+        version, tallies, payload = (snapshot := live.snapshot()).version, snapshot.tallies, snapshot.payload
+        self.forget_snapshot()
+        self.execute(learner.insert().values(id=1, version=version, tallies=tallies, payload=payload))
+
     def forget_snapshot(self) -> None:
         self.execute(learner.delete())
 
