@@ -57,8 +57,8 @@ def write_days(settings: Settings, days: range, per_day: int = PER_DAY) -> None:
     database.open(settings.schema_description)
     version = _newest(database, feedback.c.version)
     assert not list(database.lessons(version))
-    due: dict[int, list[tuple[str, float]]] = {}
     margins: Margins | None = None if settings.margin is None else {None: settings.margin}
+    due: dict[int, list[tuple[str, float]]] = {}
     for day in days:
         at = START + day * DAY
         rows = [_decision(settings, f"{day}-{i}", at, rng) for i in range(per_day)]
@@ -137,6 +137,11 @@ class Tables:
     def base_version(self) -> int | None:
         found = self.execute(sa.select(base.c.version))
         return int(found[0][0]) if found else None
+
+    def save_snapshot(self, live: LiveLearner) -> None:
+        version, tallies, payload = (snapshot := live.snapshot()).version, snapshot.tallies, snapshot.payload
+        self.forget_snapshot()
+        self.execute(learner.insert().values(id=1, version=version, tallies=tallies, payload=payload))
 
     def forget_snapshot(self) -> None:
         self.execute(learner.delete())

@@ -21,7 +21,7 @@ def main(settings_file: str, day: float, older_than_days: float) -> None:
     moment = sys.stdin.readline().strip()
     groups = 0
 
-    def report(_lessons: int) -> None:
+    def report(_done: int, _total: int) -> None:
         nonlocal groups
         groups += 1
         if str(groups) == moment:

@@ -9,10 +9,9 @@ import sqlalchemy as sa
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.pruning import Pruning
 from pricemesh.city.settings import Settings
-from pricemesh.errors import DatabaseInUse, InvalidParameter, NotStarted
+from pricemesh.errors import DatabaseInUse, InvalidParameter
 from pricemesh.runtime import Runtime
-from pricemesh.store.migration import migrate
-from pricemesh.store.tables import base, compatibility, decisions, feedback, learner, retracted
+from pricemesh.store.tables import decisions, feedback, retracted
 from tests.city.old_rows import (
     DAY,
     START,
@@ -25,8 +24,10 @@ from tests.city.old_rows import (
     write_days,
     years_settings,
 )
+from tests.city.test_reshaping import reshape
 from tests.running import RunningCity
 
+LONGER_LADDER = [8.0, 9.0, 9.5, 10.0, 11.0, 12.0]
 POLICIES: list[dict[str, Any]] = [
     {"name": "netpool"},
     {"name": "netpool", "ridge": 0.5, "alpha": 0.3, "pending": "off"},
@@ -195,10 +196,7 @@ def test_what_peers_have_mixed_into_the_learner_stays(database_url: str) -> None
     live = started(settings)
     live.learner.own.theta += 0.25  # type: ignore[attr-defined]  # as an absorb changes it
     live.mixes = 1
-    snapshot = live.snapshot()
-    values = {"version": snapshot.version, "tallies": snapshot.tallies, "payload": snapshot.payload}
-    tables.forget_snapshot()
-    tables.execute(learner.insert().values(id=1, **values))
+    tables.save_snapshot(live)
     prune(settings, at_day=30, older_than_days=15)
     after = started(settings)
     assert after.mixes == 1
@@ -217,42 +215,6 @@ def test_a_prune_without_feedback_to_learn_makes_no_base(netpool: Settings) -> N
     assert plan.decisions == 4 * 8 - 1
     assert tables.base_version() is None
     assert prune(netpool, at_day=30, older_than_days=15).rows == 0
-    tables.close()
-
-
-def test_a_damaged_base_is_noticed_at_a_start(netpool: Settings) -> None:
-    write_days(netpool, range(30))
-    tables = Tables(netpool)
-    prune(netpool, at_day=30, older_than_days=15)
-    tables.forget_snapshot()
-    payload = bytearray(tables.execute(sa.select(base.c.payload))[0][0])
-    payload[100] ^= 1
-    tables.execute(base.update().values(payload=bytes(payload)))
-    with pytest.raises(NotStarted, match="what pruned rows taught is damaged"):
-        started(netpool)
-    tables.close()
-
-
-def test_parameters_that_the_base_was_learned_with_cannot_change(database_url: str) -> None:
-    settings = years_settings(database_url, {"name": "netpool", "ridge": 1.0, "alpha": 0.5})
-    write_days(settings, range(30))
-    prune(settings, at_day=30, older_than_days=15)
-    expected = started(settings).learner.state()
-    scoring = {"name": "netpool", "ridge": 1.0, "alpha": 0.9, "heterogeneity": 0.1, "trust": "equal"}
-    state = started(years_settings(database_url, scoring)).learner.state()
-    assert all((state[name] == value).all() for name, value in expected.items())
-    with pytest.raises(NotStarted, match=r"ridge was 1\.0, is now 2\.0.*put the old values back"):
-        started(years_settings(database_url, {"name": "netpool", "ridge": 2.0, "alpha": 0.5}))
-    with pytest.raises(NotStarted, match="the policy was netpool, is now disjoint"):
-        started(years_settings(database_url, {"name": "disjoint"}))
-
-
-def test_older_software_is_kept_from_a_pruned_database(netpool: Settings) -> None:
-    write_days(netpool, range(30))
-    tables = Tables(netpool)
-    assert tables.execute(sa.select(compatibility.c.oldest_revision))[0][0] < "0005"
-    prune(netpool, at_day=30, older_than_days=15)
-    assert tables.execute(sa.select(compatibility.c.oldest_revision))[0][0] == "0005"
     tables.close()
 
 
@@ -277,15 +239,6 @@ def test_a_plan_counts_what_leaves_while_the_city_serves(database_url: str) -> N
         sa.select(retracted.c.feedback).where(retracted.c.feedback.not_in(sa.select(feedback.c.number)))
     )
     tables.close()
-
-
-def test_an_earlier_schema_is_refused_where_what_rows_taught_would_be_lost(netpool: Settings) -> None:
-    write_days(netpool, range(30))
-    prune(netpool, at_day=30, older_than_days=15)
-    url = netpool.database.url
-    with pytest.raises(InvalidParameter, match="an earlier schema has no place for what they taught"):
-        migrate(url, "0004", "lisbon")
-    assert migrate(url, "head", "lisbon") == ("0005", "0005")
 
 
 def test_pruned_decisions_are_unknown_and_totals_go_on(netpool: Settings) -> None:
@@ -324,3 +277,24 @@ def test_a_city_that_serves_learns_again_from_the_base(netpool: Settings) -> Non
         await pricing.stop()
 
     asyncio.run(relearn())
+
+
+def test_rows_of_an_older_ladder_are_pruned_in_the_present_terms(netpool: Settings) -> None:
+    write_days(netpool, range(30))
+    longer = years_settings(netpool.database.url, {"name": "netpool"}, arms={"prices": LONGER_LADDER})
+    reshape(longer, {}, {})
+    before = started(longer)
+    plan = prune(longer, at_day=30, older_than_days=15)
+    assert plan.learned > 60
+    tables = Tables(longer)
+    tables.forget_snapshot()
+    after = started(longer)
+    assert_equal(longer, after.learner, before.learner)
+    assert after.arms() == before.arms()
+
+    first = years_settings(netpool.database.url, {"name": "netpool"})  # the first ladder, again
+    assert reshape(first, {}, {}).base_lessons == plan.learned
+    assert tables.base_version() is None
+    assert_equal(first, started(first).learner, brute_force(first, tables.rows(), tables.settled()))
+    assert started(first).version == before.version
+    tables.close()

@@ -11,8 +11,8 @@ from pricemesh.city.relearning import follow_rows, load_base, use_past
 from pricemesh.city.settings import Settings
 from pricemesh.errors import InvalidParameter, PruneRefused
 from pricemesh.runtime import Runtime
-from pricemesh.store.pruning import Age, PrunePlan, PruneTransaction, Report
-from pricemesh.store.replay import Replay
+from pricemesh.store.pruning import Age, PrunePlan, PruneTransaction
+from pricemesh.store.replay import Progress, Replay
 from pricemesh.store.stopped_database import StoppedDatabase
 
 MAX_DIFFERENCE = 1e-9  # of any number in the learner's state, relative to it where it is above 1
@@ -37,15 +37,15 @@ class Pruning:
         """What `carry_out` would do now. The city may serve meanwhile."""
         return self.database.plan_prune(self.age)
 
-    def carry_out(self, report: Report = lambda _lessons: None) -> PrunePlan:
+    def carry_out(self, progress: Progress = lambda _done, _total: None) -> PrunePlan:
         with self.database.prune(self._settings.schema_description, self.age) as transaction:
             plan = transaction.plan()
             if plan.rows:
-                self._prune(transaction, plan, report)
+                self._prune(transaction, plan, progress)
         return plan
 
-    def _prune(self, transaction: PruneTransaction, plan: PrunePlan, report: Report) -> None:
-        rows = transaction.replay(report)
+    def _prune(self, transaction: PruneTransaction, plan: PrunePlan, progress: Progress) -> None:
+        rows = transaction.replay(progress)
         before = self._fresh(rows)
         learn_through(before, rows, plan.version)
         learned = before.snapshot()
@@ -53,7 +53,7 @@ class Pruning:
         serving = self._serving(transaction) or before
         transaction.delete(plan)
         transaction.save(learned, serving.snapshot())
-        rows = transaction.replay(report)
+        rows = transaction.replay(progress)
         after = self._fresh(rows)
         follow_rows(after, rows)
         if (worst := difference(before, after)) > MAX_DIFFERENCE:
@@ -77,7 +77,7 @@ class Pruning:
         use_past(live, stored.past)
         if stored.snapshot is None or not live.load(*stored.snapshot):
             return None
-        follow_rows(live, transaction.replay(lambda _lessons: None))
+        follow_rows(live, transaction.replay(lambda _done, _total: None))
         return live
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ Rows stay as they are. A plan learns all of them in the new terms, which shows w
 out is one transaction.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -14,18 +14,14 @@ from pricemesh.city.relearning import follow_rows, use_past
 from pricemesh.city.settings import Settings
 from pricemesh.core.terms import Reading, Terms
 from pricemesh.errors import InvalidParameter
-from pricemesh.store.commands import Lesson, Position
-from pricemesh.store.replay import Replay
+from pricemesh.store.replay import CountedReplay, Progress
 from pricemesh.store.reshaping import (
-    count_lessons,
     lessons_by_price,
     read_description,
     read_pin,
     save_terms,
 )
 from pricemesh.store.startup import Past
-
-Progress = Callable[[int, int], None]  # lessons learned, and how many there are
 
 
 class Plan(NamedTuple):
@@ -43,22 +39,6 @@ class Plan(NamedTuple):
     def lessons_learned(self) -> int:
         counts = self.live.counts
         return self.lessons - counts.unreadable - counts.retracted
-
-
-class CountedReplay(Replay):
-    """Tells how far it is."""
-
-    def __init__(self, connection: Connection, progress: Progress) -> None:
-        super().__init__(connection)
-        self._progress = progress
-        self.total = count_lessons(connection)
-
-    def lessons(self, version: int, counted: Position) -> Iterator[list[Lesson]]:
-        done = 0
-        for group in super().lessons(version, counted):
-            yield group
-            done += len(group)
-            self._progress(done, self.total)
 
 
 def make_plan(

@@ -56,9 +56,9 @@ def prune(
             if not yes:
                 typer.confirm("Delete these rows?", abort=True, err=True)
             with progress_bar("lessons") as bar:
-                task = bar.add_task("learning what stays", total=plan.lessons)
-                done = pruning.carry_out(lambda lessons: bar.advance(task, lessons))
-            print(f"deleted {done.decisions} decisions and {done.learned + done.unlearned} feedback")
+                task = bar.add_task("learning, then checking", total=None)
+                plan = pruning.carry_out(lambda done, total: bar.update(task, completed=done, total=total))
+            print(f"deleted {plan.decisions} decisions and {plan.learned + plan.unlearned} feedback")
         if vacuum:
             pruning.database.vacuum()
     finally:

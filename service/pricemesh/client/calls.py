@@ -10,6 +10,7 @@ import httpx
 
 from pricemesh.errors import InvalidParameter, PricemeshError
 from pricemesh.http import retraction_schemas, schemas
+from pricemesh.http.forget_schemas import ForgetResult
 from pricemesh.http.state_schemas import State
 
 Answer = TypeVar("Answer")
@@ -170,7 +171,7 @@ def leave() -> Call[int]:
 
 def forget(subject: str) -> Call[int]:
     def read(content: bytes) -> int:
-        return schemas.ForgetResult.model_validate_json(content).decisions
+        return ForgetResult.model_validate_json(content).decisions
 
     return Call("POST", "/admin/forget", read, {"subject": subject})
 

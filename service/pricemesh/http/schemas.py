@@ -67,10 +67,6 @@ class FreezeRequest(RequestBody):
     reason: Annotated[str, Field(max_length=500)] = ""
 
 
-class ForgetRequest(RequestBody):
-    subject: Subject
-
-
 class TickRequest(RequestBody):
     phase: Literal["exchange", "absorb", "both"] = "both"
 
@@ -93,10 +89,6 @@ class TickResult(BaseModel):
 
 class LeaveResult(BaseModel):
     told: int = Field(description="How many peers were told.")
-
-
-class ForgetResult(BaseModel):
-    decisions: int = Field(description="From how many the subject was removed.")
 
 
 class Limit(BaseModel):

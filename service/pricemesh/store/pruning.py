@@ -4,7 +4,6 @@ The newest decision, the newest feedback and the newest version always stay. The
 them, so no number and no version is ever used twice.
 """
 
-from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -12,9 +11,9 @@ from sqlalchemy import Connection, insert, select
 
 from pricemesh.runtime import Runtime
 from pricemesh.store import schema
-from pricemesh.store.commands import Lesson, Position, SaveSnapshot
+from pricemesh.store.commands import SaveSnapshot
 from pricemesh.store.maintenance import REVISION_OF_YEARS
-from pricemesh.store.replay import Replay
+from pricemesh.store.replay import CountedReplay, Progress, Replay
 from pricemesh.store.startup import StoredState, read_state
 from pricemesh.store.state_writes import save_state
 from pricemesh.store.tables import Serial, base, city, decisions, feedback, retracted
@@ -52,7 +51,6 @@ class PrunePlan(NamedTuple):
     first_made_at: float | None
     last_made_at: float | None
     old_left: int  # decisions that are old and stay
-    lessons: int  # to be learned for it
 
     @property
     def unanswered(self) -> int:
@@ -61,20 +59,6 @@ class PrunePlan(NamedTuple):
     @property
     def rows(self) -> int:
         return self.decisions + self.learned + self.unlearned
-
-
-Report = Callable[[int], None]  # of so many lessons that were read and learned
-
-
-class ReportingReplay(Replay):
-    def __init__(self, connection: Connection, report: Report) -> None:
-        super().__init__(connection)
-        self._report = report
-
-    def lessons(self, version: int, counted: Position) -> Iterator[list[Lesson]]:
-        for group in super().lessons(version, counted):
-            yield group
-            self._report(len(group))
 
 
 class PruneTransaction:
@@ -88,9 +72,9 @@ class PruneTransaction:
     def plan(self) -> PrunePlan:
         return plan_prune(self._connection, self._age)
 
-    def replay(self, report: Report) -> Replay:
+    def replay(self, progress: Progress) -> Replay:
         """The rows and the base as they are now in this transaction."""
-        return ReportingReplay(self._connection, report)
+        return CountedReplay(self._connection, progress)
 
     def state(self) -> StoredState:
         return read_state(self._connection, self._runtime)
@@ -132,10 +116,7 @@ def plan_prune(connection: Connection, age: Age) -> PrunePlan:
     )
     count, learned, retracted_count, unlearned, first, last = connection.execute(query).one()
     old = connection.scalar(select(sa.func.count()).select_from(decisions).where(is_old)) or 0
-    newest = connection.scalar(select(_NEWEST_VERSION)) or 0
-    lessons = 2 * newest - version - _base_version(connection)  # of all, and again of those that stay
-    counts = (count, learned, retracted_count, unlearned)
-    return PrunePlan(version, *counts, first, last, old - count, lessons)
+    return PrunePlan(version, count, learned, retracted_count, unlearned, first, last, old - count)
 
 
 def _count_if(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
@@ -169,12 +150,8 @@ def _last_version(connection: Connection, is_old: sa.ColumnElement[bool]) -> int
         .order_by(feedback.c.version)
         .limit(1)
     )
-    return max(_base_version(connection), (first or 1) - 1)
-
-
-def _base_version(connection: Connection) -> int:
-    version: int = connection.scalar(select(base.c.version)) or 0
-    return version
+    pruned: int = connection.scalar(select(base.c.version)) or 0
+    return max(pruned, (first or 1) - 1)
 
 
 def _leaves(age: Age, is_old: sa.ColumnElement[bool], version: int) -> sa.ColumnElement[bool]:

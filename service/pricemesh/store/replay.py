@@ -1,9 +1,9 @@
 """All that a learner is made of, read at one moment, beside the writer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pricemesh.errors import StorageUnavailable
@@ -13,7 +13,7 @@ from pricemesh.store.faults import reason
 from pricemesh.store.pending import Change, changes_since, newest_position
 from pricemesh.store.reads import lessons_since
 from pricemesh.store.startup import read_past
-from pricemesh.store.tables import mesh
+from pricemesh.store.tables import feedback, mesh
 
 # Of an older database or under another policy, which may have years of them.
 MAX_FIRST_DECISIONS = 100_000
@@ -37,6 +37,25 @@ class Replay:
         while group := lessons_since(self._connection, version, waiting=waiting):
             version = group[-1].version
             yield group
+
+
+Progress = Callable[[int, int], None]  # lessons learned, and how many there are
+
+
+class CountedReplay(Replay):
+    """Tells how far it is."""
+
+    def __init__(self, connection: Connection, progress: Progress) -> None:
+        super().__init__(connection)
+        self._progress = progress
+        self._done = 0
+        self.total = connection.scalar(select(func.count(feedback.c.version))) or 0
+
+    def lessons(self, version: int, counted: Position) -> Iterator[list[Lesson]]:
+        for group in super().lessons(version, counted):
+            yield group
+            self._done += len(group)
+            self._progress(self._done, self.total)
 
 
 @contextmanager

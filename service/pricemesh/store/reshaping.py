@@ -20,10 +20,6 @@ def read_description(connection: Connection) -> dict[str, Any]:
     return description
 
 
-def count_lessons(connection: Connection) -> int:
-    return connection.scalar(select(func.count(feedback.c.version))) or 0
-
-
 def lessons_by_price(connection: Connection) -> dict[float, int]:
     query = (
         select(decisions.c.price, func.count())

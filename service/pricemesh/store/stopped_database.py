@@ -2,18 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from pricemesh.errors import NotStarted, SchemaOutdated, StorageUnavailable
+from pricemesh.errors import SchemaOutdated, StorageUnavailable
 from pricemesh.store import schema
 from pricemesh.store.faults import reason
 from pricemesh.store.forgetting import count_decisions, forget_subject
 from pricemesh.store.maintenance import OwnedDatabase
+from pricemesh.store.outside import sqlite_path
 from pricemesh.store.pruning import Age, PrunePlan, PruneTransaction, plan_prune
 from pricemesh.store.startup import check_description
 
@@ -22,20 +21,18 @@ class StoppedDatabase(OwnedDatabase):
     """Owned alone, also where the city has replicas."""
 
     def __init__(self, url: str, *arguments: Any) -> None:
-        parts = make_url(url)
-        if parts.get_backend_name() == "sqlite" and not Path(str(parts.database)).is_file():
-            raise NotStarted(f"there is no database {parts.database}: check database.url")
+        sqlite_path(url)
         super().__init__(url, *arguments)
 
     def claim(self) -> None:
         """Own the database from now on, or say at once that another process does."""
-        with self._starting():
-            self._check_schema(self._own_patiently())
+        with self.alone():
+            pass
 
     @contextmanager
     def prune(self, description: dict[str, Any], age: Age) -> Iterator[PruneTransaction]:
         """Everything happens when this ends, or nothing does."""
-        with self._alone(description) as connection:
+        with self._transaction(description) as connection:
             yield PruneTransaction(connection, age, self._runtime)
 
     def plan_prune(self, age: Age) -> PrunePlan:
@@ -45,7 +42,7 @@ class StoppedDatabase(OwnedDatabase):
 
     def forget(self, description: dict[str, Any], subject: str) -> int:
         """Remove a subject from all its decisions. Returns from how many."""
-        with self._alone(description) as connection:
+        with self._transaction(description) as connection:
             return forget_subject(connection, subject)
 
     def count_decisions(self, subject: str) -> int:
@@ -54,7 +51,7 @@ class StoppedDatabase(OwnedDatabase):
             return count_decisions(connection, subject)
 
     @contextmanager
-    def _alone(self, description: dict[str, Any]) -> Iterator[Connection]:
+    def _transaction(self, description: dict[str, Any]) -> Iterator[Connection]:
         with self.alone() as connection:
             self._overwrite_what_is_deleted(connection)
             with connection.begin():
@@ -86,8 +83,7 @@ class StoppedDatabase(OwnedDatabase):
     def vacuum(self) -> None:
         """Give the space of rows that left back to the file system. Postgres uses it for new rows by
         itself."""
-        with self._starting():
-            connection = self._own_patiently()
+        with self.alone() as connection:
             if connection.dialect.name == "sqlite":
                 connection.exec_driver_sql("VACUUM").close()
                 connection.rollback()

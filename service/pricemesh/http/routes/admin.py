@@ -7,6 +7,7 @@ from pricemesh.city.forgetting import forget
 from pricemesh.city.pricing import Pricing
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.http import schemas
+from pricemesh.http.forget_schemas import ForgetRequest, ForgetResult
 from pricemesh.http.routes.bodies import json_response, problems, read, takes
 from pricemesh.http.state import state_of
 from pricemesh.http.state_schemas import State
@@ -95,9 +96,9 @@ def _add_forget(router: APIRouter, pricing: Pricing) -> None:
     @router.post(
         "/forget",
         summary="Remove a subject from all its decisions",
-        response_model=schemas.ForgetResult,
-        **takes(schemas.ForgetRequest, {"subject": "customer-17"}, {}),
+        response_model=ForgetResult,
+        **takes(ForgetRequest, {"subject": "customer-17"}, {}),
     )
     async def forget_subject(request: Request) -> Response:
-        body = await read(request, schemas.ForgetRequest, pricing.settings.limits.body_bytes)
+        body = await read(request, ForgetRequest, pricing.settings.limits.body_bytes)
         return json_response({"decisions": await forget(pricing, body.subject)})

@@ -1,0 +1,98 @@
+"""What a start, or another version, does with a base that pruned rows have left."""
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from pricemesh.city.settings import Settings
+from pricemesh.errors import InvalidParameter, NotStarted
+from pricemesh.store.migration import migrate
+from pricemesh.store.tables import base, compatibility
+from tests.city.old_rows import (
+    Tables,
+    assert_equal,
+    brute_force,
+    prune,
+    started,
+    write_days,
+    years_settings,
+)
+
+PRICES = [8.0, 9.0, 10.0, 11.0, 12.0]
+
+
+@pytest.fixture
+def netpool(database_url: str) -> Settings:
+    return years_settings(database_url, {"name": "netpool"})
+
+
+def test_a_damaged_base_is_noticed_at_a_start(netpool: Settings) -> None:
+    write_days(netpool, range(30))
+    tables = Tables(netpool)
+    prune(netpool, at_day=30, older_than_days=15)
+    tables.forget_snapshot()
+    payload = bytearray(tables.execute(sa.select(base.c.payload))[0][0])
+    payload[100] ^= 1
+    tables.execute(base.update().values(payload=bytes(payload)))
+    with pytest.raises(NotStarted, match="what pruned rows taught is damaged"):
+        started(netpool)
+    tables.close()
+
+
+def test_parameters_that_the_base_was_learned_with_cannot_change(database_url: str) -> None:
+    settings = years_settings(database_url, {"name": "netpool", "ridge": 1.0, "alpha": 0.5})
+    write_days(settings, range(30))
+    prune(settings, at_day=30, older_than_days=15)
+    expected = started(settings).learner.state()
+    scoring = {"name": "netpool", "ridge": 1.0, "alpha": 0.9, "heterogeneity": 0.1, "trust": "equal"}
+    state = started(years_settings(database_url, scoring)).learner.state()
+    assert all((state[name] == value).all() for name, value in expected.items())
+    with pytest.raises(NotStarted, match=r"ridge was 1\.0, is now 2\.0.*put the old values back"):
+        started(years_settings(database_url, {"name": "netpool", "ridge": 2.0, "alpha": 0.5}))
+    with pytest.raises(NotStarted, match="the policy was netpool, is now disjoint"):
+        started(years_settings(database_url, {"name": "disjoint"}))
+
+
+def test_older_software_is_kept_from_a_pruned_database(netpool: Settings) -> None:
+    write_days(netpool, range(30))
+    tables = Tables(netpool)
+    assert tables.execute(sa.select(compatibility.c.oldest_revision))[0][0] < "0005"
+    prune(netpool, at_day=30, older_than_days=15)
+    assert tables.execute(sa.select(compatibility.c.oldest_revision))[0][0] == "0005"
+    tables.close()
+
+
+def test_an_earlier_schema_is_refused_where_what_rows_taught_would_be_lost(netpool: Settings) -> None:
+    write_days(netpool, range(30))
+    prune(netpool, at_day=30, older_than_days=15)
+    url = netpool.database.url
+    with pytest.raises(InvalidParameter, match="an earlier schema has no place for what they taught"):
+        migrate(url, "0004", "lisbon")
+    assert migrate(url, "head", "lisbon") == ("0005", "0005")
+
+
+UNITS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    (
+        {"name": "disjoint"},
+        {"reward": {"kind": "value", "largest": 1e6}},
+        {"reward": {"kind": "value", "largest": 1e6, "scale": 10.0}},
+    ),
+    ({"name": "demand"}, {"arms": {"prices": PRICES}}, {"arms": {"prices": PRICES, "range": [5.0, 15.0]}}),
+]
+
+
+@pytest.mark.parametrize(("policy", "before", "now"), UNITS, ids=["reward.scale", "arms.range"])
+def test_another_unit_is_learned_from_the_rows_and_refused_without_them(
+    database_url: str, policy: dict[str, Any], before: dict[str, Any], now: dict[str, Any]
+) -> None:
+    first, other = (years_settings(database_url, policy, **sections) for sections in (before, now))
+    write_days(first, range(30))
+    tables = Tables(first)
+    tables.save_snapshot(started(first))
+    expected = brute_force(other, tables.rows(), tables.settled())
+    assert_equal(other, started(other).learner, expected)
+    prune(first, at_day=30, older_than_days=15)
+    with pytest.raises(NotStarted, match=r"reward\.scale or arms\.range was .*put the old values back"):
+        started(other)
+    tables.close()
