@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from pricemesh.city.retracting import Retractor
 from pricemesh.errors import InDoubt, StorageUnavailable
-from pricemesh.store.commands import FeedbackStatus, Probe
+from pricemesh.store.commands import FeedbackStatus, Probe, Selection
 from tests.city.test_loop import City, run
 
 
@@ -63,5 +64,24 @@ def test_a_pin_that_was_not_stored_is_not_in_force(tmp_path: Path) -> None:
             await city.pricing.pin(11.0, "campaign")
         await commit_again(city)
         assert city.pricing.controls.as_dict() == {}
+
+    run(tmp_path, story)
+
+
+def test_a_retraction_that_was_stored_is_learned_once_the_database_is_back(tmp_path: Path) -> None:
+    async def story(city: City) -> None:
+        await city.quote(*((f"d{i}", None) for i in range(6)))
+        await city.feedback(*((f"d{i}", 1.0) for i in range(6)))
+        retractor = Retractor(city.pricing)
+        city.disk.fails_after = True
+        with pytest.raises(InDoubt):
+            await retractor.retract(Selection(("d0", "d1")), "operator", "wrong")
+        assert city.pricing.live.counts.retracted == 0
+        await commit_again(city)
+        assert city.pricing.relearner.is_behind
+        assert await city.pricing.relearner.wait(1, 60.0)
+        assert (city.pricing.live.counts.retracted, city.pricing.live.lesson_counts.sum()) == (2, 4)
+        again, _ = await retractor.retract(Selection(("d0", "d1")), "operator", "wrong")
+        assert (again.retraction.id, again.rewrites) == (1, 1), "asked again, it is not made twice"
 
     run(tmp_path, story)

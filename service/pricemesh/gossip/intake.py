@@ -15,9 +15,9 @@ from pricemesh.core.summary import Summary
 from pricemesh.errors import BadSummary
 from pricemesh.gossip.difference import Difference
 from pricemesh.gossip.discovery import Discovery
-from pricemesh.gossip.letter import Letter
+from pricemesh.gossip.letter import Letter, is_newer, read_letter
 from pricemesh.gossip.message import Message
-from pricemesh.gossip.node import CheckedLetters, Node, is_newer, read_letter
+from pricemesh.gossip.node import CheckedLetters, Node
 from pricemesh.gossip.peers import Counts
 from pricemesh.gossip.publisher import Publisher
 from pricemesh.gossip.quarantine import Quarantine

@@ -4,17 +4,20 @@ Pure: no socket, no clock. A city's key pair is made once and is stored in its d
 city by the first key they receive from it, until an operator names another.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from pricemesh.city.addresses import CITY_NAME
 from pricemesh.core.summary import Order, Summary
 from pricemesh.errors import BadSummary
 from pricemesh.gossip.signing import SKEW_SECONDS
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
+NAME = re.compile(CITY_NAME)
 
 
 @dataclass(frozen=True)
@@ -97,3 +100,22 @@ class Leave:
         except (InvalidSignature, ValueError):
             return False
         return True
+
+
+def read_letter(wire: bytes) -> Letter:
+    """A letter whose origin is a city's name, so that it may be kept, shown and logged."""
+    letter = Letter.read(wire)
+    if not NAME.fullmatch(letter.origin):
+        raise BadSummary(f"{letter.origin!r:.50} is not a city's name")
+    return letter
+
+
+def is_newer(wire: bytes, stored: bytes) -> bool:
+    """Whether a letter is to replace the one that is stored. A key that an operator trusts now may begin
+    anew."""
+    letter = read_letter(wire)
+    try:
+        other = read_letter(stored)
+    except BadSummary:  # of a format that is read no more
+        return True
+    return letter.key != other.key or letter.order > other.order

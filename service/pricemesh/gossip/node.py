@@ -4,19 +4,17 @@ The newest letter of each origin wins, so cities that have exchanged have the sa
 duplicated, delayed or relayed before.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pricemesh.city.addresses import CITY_NAME
 from pricemesh.core.arrays import Ints
 from pricemesh.core.summary import Summaries, Summary, merge
 from pricemesh.errors import BadSummary
 from pricemesh.gossip.bounds import LAST_VERSION
 from pricemesh.gossip.difference import Difference, Unbuildable, difference, rebuild
 from pricemesh.gossip.digests import changed_entries
-from pricemesh.gossip.letter import Leave, Letter
+from pricemesh.gossip.letter import Leave, Letter, read_letter
 from pricemesh.gossip.message import (
     ABSENT,
     UNWANTED,
@@ -27,7 +25,6 @@ from pricemesh.gossip.message import (
     state_of_sum,
 )
 
-NAME = re.compile(CITY_NAME)
 MAX_REFUSALS = 8  # in one message; after that the rest is not read
 NOTHING: Edition = (0, -1)  # older than every letter
 LETTER_HEADER_BYTES = 5  # at most, in front of a letter in a message
@@ -343,22 +340,3 @@ class Node:
             raise BadSummary("its epoch or version is out of range: no city could have reached it")
         if summary.fingerprint != self.fingerprint:
             raise BadSummary("it was made for other prices, shared features, policy or group")
-
-
-def read_letter(wire: bytes) -> Letter:
-    """A letter whose origin is a city's name, so that it may be kept, shown and logged."""
-    letter = Letter.read(wire)
-    if not NAME.fullmatch(letter.origin):
-        raise BadSummary(f"{letter.origin!r:.50} is not a city's name")
-    return letter
-
-
-def is_newer(wire: bytes, stored: bytes) -> bool:
-    """Whether a letter is to replace the one that is stored. A key that an operator trusts now may begin
-    anew."""
-    letter = read_letter(wire)
-    try:
-        other = read_letter(stored)
-    except BadSummary:  # of a format that is read no more
-        return True
-    return letter.key != other.key or letter.order > other.order

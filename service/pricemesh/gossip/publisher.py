@@ -14,8 +14,8 @@ from pricemesh.core.arrays import Array
 from pricemesh.core.summary import Summary
 from pricemesh.errors import NotStarted, StorageUnavailable
 from pricemesh.gossip.drafts import Drafts, lags_of
-from pricemesh.gossip.letter import Leave, Letter, Seal
-from pricemesh.gossip.node import Node, is_newer
+from pricemesh.gossip.letter import Leave, Letter, Seal, is_newer
+from pricemesh.gossip.node import Node
 from pricemesh.store.commands import SaveLetters, UpdateMesh
 
 log = logging.getLogger("pricemesh.gossip")
