@@ -93,6 +93,12 @@ class Audit:
         if self.city.has_replicas:
             self._check_publisher()
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether all processes have got to the last rows."""
+        self._read()
+        return all(map(self._is_followed, self.city.processes))
+
     def check_at_rest(self) -> None:
         """What must hold once nothing is under way."""
         self.check()

@@ -231,6 +231,10 @@ class SimulatedServer(ServerFaults):
         if sql.startswith("SELECT pg_sleep("):
             self._pause(session, float(sql.removeprefix("SELECT pg_sleep(").rstrip(")")))
             return StatementResult()
+        if sql.startswith("SELECT pg_advisory_xact_lock("):
+            self._take_turn(session, parameters[0])
+            session.in_transaction = True
+            return StatementResult()
         if "pg_stat_activity" in sql:
             sql = self._list_sessions(session, sql)
         is_writing = sql.lstrip().startswith(WRITING)
@@ -272,7 +276,7 @@ class SimulatedServer(ServerFaults):
         those of the rows."""
         self._work_slowly(session)
         if insertion.lock is not None:
-            self._lock(insertion.lock).acquire(session)
+            self._take_turn(session, insertion.lock)
         before = insertion.after
         try:
             if insertion.raises_version:
@@ -285,12 +289,17 @@ class SimulatedServer(ServerFaults):
             self.begin_to_write(session)
             session.database.executemany(insertion.sql, rows)
         except sqlite3.Error:
-            self.roll_back(session, insertion.lock)
+            self.roll_back(session)
             raise
         session.in_transaction = not autocommit
         if autocommit:
-            self.commit(session, insertion.lock)
+            self.commit(session)
         return rows[-1][0], before
+
+    def _take_turn(self, session: Session, key: int) -> None:
+        """Wait for an advisory lock that is held until the transaction ends."""
+        self._lock(key).acquire(session)
+        session.turn = key
 
     def _take_numbers(self, session: Session, insertion: Insertion) -> range:
         table = insertion.table
@@ -306,33 +315,34 @@ class SimulatedServer(ServerFaults):
             self.write_lock.acquire(session)
             session.database.execute("BEGIN IMMEDIATE")
 
-    def commit(self, session: Session, lock: int | None = None) -> None:
+    def commit(self, session: Session) -> None:
         if session.database.in_transaction and self.write_lock.holder is session:
             self.disturbed_at = self.disturbed_at if self.is_well else self.loop.time()
             if self.is_full or self.commits_to_refuse:
                 self.commits_to_refuse = max(0, self.commits_to_refuse - 1)
-                self.roll_back(session, lock)
+                self.roll_back(session)
                 raise ServerError("53100" if self.is_full else "58030", "could not extend file")
             session.database.execute("COMMIT")
-            self._release(session, lock)
+            self._release(session)
             if self.answers_to_lose:
                 self.answers_to_lose -= 1
                 self.end(session)
             return
-        self.roll_back(session, lock)  # it has only read
+        self.roll_back(session)  # it has only read
 
-    def roll_back(self, session: Session, lock: int | None = None) -> None:
+    def roll_back(self, session: Session) -> None:
         if not session.is_open:
             return
         if session.database.in_transaction:
             session.database.execute("ROLLBACK")
-        self._release(session, lock)
+        self._release(session)
 
-    def _release(self, session: Session, lock: int | None) -> None:
+    def _release(self, session: Session) -> None:
         session.in_transaction, session.start_idle_seconds = False, None
         self.write_lock.release(session)
-        if lock is not None:
-            self._lock(lock).release(session)
+        if session.turn is not None:
+            self._lock(session.turn).release(session)
+            session.turn = None
 
     def _work_slowly(self, session: Session) -> None:
         if not self.is_slow or self._rng.random() > 0.3:

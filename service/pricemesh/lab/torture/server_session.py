@@ -44,6 +44,7 @@ class Session:
         self.is_open = True
         self.is_busy = False
         self.in_transaction = False
+        self.turn: int | None = None  # the advisory lock that it has until its transaction ends
         self.has_client = True
         self.used_at = 0.0
         self.is_watched = False
