@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from pricemesh.city.settings import Settings
-from pricemesh.errors import InvalidParameter, NotStarted
+from pricemesh.errors import DatabaseInUse, InvalidParameter, NotStarted
 from pricemesh.store.migration import migrate
 from pricemesh.store.tables import base, compatibility
 from tests.city.old_rows import (
@@ -18,6 +18,7 @@ from tests.city.old_rows import (
     write_days,
     years_settings,
 )
+from tests.running import RunningCity
 
 PRICES = [8.0, 9.0, 10.0, 11.0, 12.0]
 
@@ -70,6 +71,25 @@ def test_an_earlier_schema_is_refused_where_what_rows_taught_would_be_lost(netpo
     with pytest.raises(InvalidParameter, match="an earlier schema has no place for what they taught"):
         migrate(url, "0004", "lisbon")
     assert migrate(url, "head", "lisbon") == ("0005", "0005")
+
+
+def test_replicas_are_stopped_for_a_prune_and_go_on_after_it(postgres_url: str) -> None:
+    settings = years_settings(postgres_url, {"name": "netpool"}, database={"replicas": True})
+    write_days(settings, range(30))
+    tables = Tables(settings)
+    expected = brute_force(settings, tables.rows(), tables.settled())
+    version = tables.numbers()[2]
+    city = RunningCity(settings)
+    with pytest.raises(DatabaseInUse, match="stop it first"):
+        prune(settings, at_day=30, older_than_days=15)
+    city.stop()
+    prune(settings, at_day=30, older_than_days=15)
+    tables.forget_snapshot()
+    city = RunningCity(settings)
+    assert_equal(settings, city.pricing.learner, expected)
+    assert city.feedback(city.price()["decision_id"], 1.0).json()["version"] == version + 1
+    city.stop()
+    tables.close()
 
 
 UNITS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
