@@ -56,7 +56,7 @@ bench-folding: $(VENV)/.ready ## what a tick costs a city with 10, 100 and 1,000
 bench-growth: $(VENV)/.ready ## the cost of a million decisions (ten minutes, needs wrk)
 	$(BIN)/python -m benchmarks.growth
 
-bench-history: $(VENV)/.ready ## export of a million decisions: seconds and memory (three minutes)
+bench-history: $(VENV)/.ready ## exports and imports: seconds and memory; prices beside an export (five minutes, needs wrk)
 	$(BIN)/python -m benchmarks.history
 
 bench-overload: $(VENV)/.ready ## three times what a city can commit, and thousands of slow callers (four minutes)

@@ -1,4 +1,4 @@
-"""What an export of a million decisions takes, and what `GET /export` costs `/price`: `make bench-history`.
+"""What exports and imports take, and what `GET /export` costs `/price`: `make bench-history`.
 
 The database is filled by the store's own commands, without a city. Time and memory are those of the command
 `pricemesh export` in a process of its own. Then the city serves: callers that pause ask for prices beside an
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -34,6 +35,9 @@ from pricemesh.store.database import Database
 
 ROWS = int(os.environ.get("HISTORY_ROWS", "1000000"))
 COMMIT_ROWS = 4_000
+IMPORTED_ROWS = 100_000
+BEGAN_AT = 1.7e9  # Unix seconds
+ALL_COLUMNS = ("export", "--columns", "all")
 SERVED_ROWS = 20_000  # a start has to learn them
 FEATURES = 8
 ARMS = 10
@@ -67,7 +71,7 @@ def fill(settings: Settings, rows: int) -> None:
     database = Database(settings.database.url, settings.city, Runtime())
     database.open(settings.schema_description)
     list(database.lessons(0))
-    codec, shape, began_at = DecisionCodec(settings.shape), settings.shape, 1.7e9
+    codec, shape, began_at = DecisionCodec(settings.shape), settings.shape, BEGAN_AT
     prices = settings.arms.prices
     for start in range(0, rows, COMMIT_ROWS):
         size = min(COMMIT_ROWS, rows - start)
@@ -88,22 +92,50 @@ def fill(settings: Settings, rows: int) -> None:
     database.close()
 
 
-def measure(label: str, words: list[str], environment: dict[str, str], out: Path) -> Measured:
+def measure(label: str, words: list[str], environment: dict[str, str], file: Path) -> Measured:
+    """A command that writes or reads `file`."""
     began_at = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "pricemesh", *words, "--out", str(out)],
+        [sys.executable, "-m", "pricemesh", *words, str(file)],
         env=os.environ | environment,
-        cwd=out.parent,
+        cwd=file.parent,
     )
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, label
     seconds, cpu_seconds = time.monotonic() - began_at, usage.ru_utime + usage.ru_stime
-    return Measured(label, seconds, cpu_seconds, _peak_bytes(usage), out.stat().st_size)
+    return Measured(label, seconds, cpu_seconds, _peak_bytes(usage), file.stat().st_size)
 
 
 def _peak_bytes(usage: resource.struct_rusage) -> int:
     return int(usage.ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
+
+
+def table_of(title: str, runs: Sequence[Measured]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for head in ("file", "seconds", "of one core", "memory", "size of the file"):
+        table.add_column(head, justify="right")
+    for run in runs:
+        table.add_row(
+            run.label,
+            f"{run.seconds:.1f}",
+            f"{run.cpu_seconds:.1f}",
+            f"{run.memory_bytes / 1e6:,.0f} MB",
+            f"{run.file_bytes / 1e6:,.0f} MB",
+        )
+    return table
+
+
+def imports(folder: Path, environment: dict[str, str]) -> Table:
+    """Of the oldest decisions, into new cities, with and without the learning at its end."""
+    runs = []
+    until = ["--until", str(BEGAN_AT + IMPORTED_ROWS)]
+    for name in ("part.parquet", "part.csv"):
+        measure(name, ["export", *until, "--out"], environment, folder / name)
+        fresh = as_variables(configuration(f"sqlite:///{folder}/{name}.db"))
+        runs.append(measure(f"{name[5:]}, checked", ["import", "--dry-run"], fresh, folder / name))
+        runs.append(measure(f"{name[5:]}, imported and learned", ["import"], fresh, folder / name))
+    return table_of(f"`pricemesh import` of {min(ROWS, IMPORTED_ROWS):,} decisions", runs)
 
 
 class Reader:
@@ -173,22 +205,12 @@ def main() -> None:
     fill(settings_from(values), ROWS)
     environment = as_variables(values)
     runs = [
-        measure("parquet", ["export"], environment, folder / "all.parquet"),
-        measure("csv", ["export"], environment, folder / "all.csv"),
-        measure("parquet, all columns", ["export", "--columns", "all"], environment, folder / "more.parquet"),
+        measure("parquet", ["export", "--out"], environment, folder / "all.parquet"),
+        measure("csv", ["export", "--out"], environment, folder / "all.csv"),
+        measure("parquet, all columns", [*ALL_COLUMNS, "--out"], environment, folder / "more.parquet"),
     ]
-    table = Table(title=f"`pricemesh export` of {ROWS:,} decisions", title_justify="left")
-    for head in ("file", "seconds", "of one core", "memory", "size of the file"):
-        table.add_column(head, justify="right")
-    for run in runs:
-        table.add_row(
-            run.label,
-            f"{run.seconds:.1f}",
-            f"{run.cpu_seconds:.1f}",
-            f"{run.memory_bytes / 1e6:,.0f} MB",
-            f"{run.file_bytes / 1e6:,.0f} MB",
-        )
-    Console(width=110).print(table)
+    Console(width=110).print(table_of(f"`pricemesh export` of {ROWS:,} decisions", runs))
+    Console(width=110).print(imports(folder, environment))
     memory = Path(tempfile.mkdtemp(prefix="pricemesh-bench-", dir=MEMORY if MEMORY.is_dir() else None))
     small = configuration(f"sqlite:///{memory}/small.db")
     fill(settings_from(small), SERVED_ROWS)

@@ -1,4 +1,4 @@
-"""What letters with news alone cost and save: `python -m benchmarks.news`, about ten minutes on two cores.
+"""What letters with news alone cost and save: `python -m benchmarks.news`, ten minutes on two idle cores.
 
 Bytes and regret of meshes whose cities publish only news, relative to the same meshes whose cities publish
 every change at every round. Same worlds and seeds, so the ratio of regrets is paired; its standard error is
@@ -53,6 +53,7 @@ def compare(everything: Outcome, news: Outcome) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--news", type=float, action="append", help="a factor; again for more. Default: 2.5")
+    parser.add_argument("--policy", choices=("netpool", "demand"), help="Only this one. Default: both")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=1000)
@@ -61,6 +62,8 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     print(f"{'world':8} {'policy':8} {'news':>5} {'bytes':>7} {'regret':>7} {'± s.e.':>7}")
     for name, policy in STUDIES:
+        if options.policy not in (None, policy):
+            continue
         world, (entry,) = world_of(name), entries([policy], [])
         everything = play(world, entry, EVERY_CHANGE, options)
         for factor in options.news or [DEFAULT_NEWS]:

@@ -24,6 +24,8 @@ KINDS = {
     "impossible-pin": 409,
     "other-mesh": 409,
     "unknown-city": 404,
+    "unknown-retraction": 404,
+    "nothing-to-retract": 404,
     "wrong-method": 405,
     "not-a-demo": 403,
     "too-many-readers": 503,

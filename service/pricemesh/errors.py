@@ -2,6 +2,7 @@
 
 PricemeshError
 ├── InvalidParameter    an impossible parameter of a policy, a world or a command
+│   └── AlreadyImported   an import of a file that was imported before
 ├── InvalidContext      features that are missing, unknown, not finite or of the wrong length
 ├── InvalidFeedback     an arm that does not exist, a reward that is not a finite number
 ├── BadSummary          a peer's summary that cannot be read
@@ -30,6 +31,8 @@ PricemeshError
 │   ├── IncompatibleMesh  gossip between cities that cannot read each other's summaries
 │   │   └── OtherTerms      they differ in prices, shared features, policy or group, maybe for a while
 │   ├── UnknownCity       an operator named a peer that is not known here
+│   ├── UnknownRetraction no retraction has this number
+│   ├── NothingToRetract  no feedback matches what an operator wants to take back
 │   ├── NotADemo          the truth was reported to a city without lab.demo
 │   └── TooManyReaders    all limits.event_readers streams of /events are open
 └── StorageUnavailable  nothing was written and nothing changed; try again
@@ -62,6 +65,10 @@ def _joined(faults: list[tuple[str, str]]) -> str:
 
 
 class InvalidParameter(PricemeshError, ValueError):
+    pass
+
+
+class AlreadyImported(InvalidParameter):
     pass
 
 
@@ -188,6 +195,14 @@ class OtherTerms(IncompatibleMesh):
 
 
 class UnknownCity(Refused):
+    pass
+
+
+class UnknownRetraction(Refused):
+    pass
+
+
+class NothingToRetract(Refused):
     pass
 
 

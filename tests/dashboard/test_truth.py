@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pricemesh.dashboard.truth import MAX_MARKS, TruthReports
-from pricemesh.http.schemas import CityTruth, Regret
+from pricemesh.http.truth_schemas import CityTruth, Regret
 from tests.dashboard.test_events import events
 from tests.http.test_keys import pricemesh
 from tests.running import RunningCity, settings_for

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from pricemesh.gossip.discovery import MAX_ADDRESSES
 from pricemesh.gossip.peers import MISSES_UNTIL_FORGOTTEN
 from tests.gossip.memory_network import SECRETS, FakeClock, MemoryCity, MemoryNetwork, address_of, memory_mesh
 from tests.running import settings_for
@@ -100,5 +101,24 @@ def test_addresses_from_before_are_checked_again_at_the_start(tmp_path: Path) ->
             assert set(faro.gossip.book.peers) == {"http://10.0.0.1", "http://127.0.0.1:81"}
             again = await faro.restart(secrets=())
             assert set(again.gossip.book.peers) == {"http://127.0.0.1:81"}
+
+    asyncio.run(story())
+
+
+def test_of_many_addresses_each_caller_gets_others(tmp_path: Path) -> None:
+    """If all got the same few, all cities would call the same few."""
+
+    async def story() -> None:
+        gossip = {"discover": True, "peers": []}
+        async with memory_mesh(tmp_path, ["faro"], gossip=gossip) as (faro,):
+            addresses = [f"http://10.0.0.{i}" for i in range(1, 201)]
+            faro.gossip.book.add(addresses[:MAX_ADDRESSES], is_configured=True)
+            assert set(faro.gossip.discovery.sample("")) == set(addresses[:MAX_ADDRESSES])
+            faro.gossip.book.add(addresses, is_configured=True)
+            samples = [faro.gossip.discovery.sample("http://10.0.0.7") for _ in range(20)]
+            assert {len(set(sample)) for sample in samples} == {MAX_ADDRESSES}
+            told = {address for sample in samples for address in sample}
+            assert len(told) > 190  # each is left out of 20 samples with a chance of 4e-4
+            assert "http://10.0.0.7" not in told
 
     asyncio.run(story())

@@ -8,6 +8,7 @@ import pytest
 from pricemesh.core.news import YOUNG_LESSONS
 from pricemesh.errors import NotStarted, StorageUnavailable
 from pricemesh.gossip.letter import Leave
+from pricemesh.store.commands import Retract, Selection, UpdateMesh
 from tests.gossip.memory_network import FakeClock, MemoryCity, MemoryNetwork, memory_mesh
 from tests.running import settings_for
 
@@ -191,6 +192,33 @@ def test_what_a_letter_left_out_gets_a_version_of_its_own(tmp_path: Path) -> Non
             await again.gossip.publisher.publish(everything=True)
             assert again.editions == {"faro": (1, version + 2)}
 
+
+def test_what_was_retracted_is_never_told_under_the_epoch_that_begins_with_it(tmp_path: Path) -> None:
+    """Between the retraction, which another replica may have committed, and the learner that is made again,
+    nothing is published."""
+
+    async def story() -> None:
+        async with memory_mesh(tmp_path, ["faro"]) as (faro,):
+            await faro.teach(5)
+            pricing, publisher = faro.pricing, faro.gossip.publisher
+            await publisher.publish()
+            first = publisher.letter
+            rows = await pricing.latest_decisions(limit=2)
+            ids = tuple(row.decision.id for row in rows)
+            await pricing.commit(Retract(Selection(ids), "operator", "wrong", 1.0))
+            publisher.continue_from(2)
+            pricing.relearner.follow(1)
+            await publisher.publish()
+            assert publisher.letter is first
+            assert await pricing.relearner.wait(1, 60.0)
+            await publisher.publish()
+            assert publisher.letter is not None
+            assert publisher.letter.edition == (2, 5)
+            counts = pricing.learner.layout.part("count", publisher.letter.summary.numbers)
+            assert counts.sum() == 3
+            again = await faro.restart()
+            assert again.editions == {"faro": (2, 5)}
+
     asyncio.run(story())
 
 
@@ -209,5 +237,16 @@ def test_a_city_that_stops_drains_or_leaves_says_all_it_knows(tmp_path: Path) ->
             await stopping.stop()
             await leaving.gossip.operators.leave()
             assert draining.editions == dict.fromkeys(("faro", "lisbon", "porto"), (1, 42))
+
+
+def test_an_epoch_never_goes_back_in_the_database(tmp_path: Path) -> None:
+    """A city that was restored from a backup takes an epoch while an operator retracts."""
+
+    async def story() -> None:
+        async with memory_mesh(tmp_path, ["faro"]) as (faro,):
+            await faro.teach(2)
+            await faro.pricing.commit(UpdateMesh(epoch=7))
+            await faro.pricing.commit(UpdateMesh(epoch=5))
+            assert (await faro.restart()).gossip.publisher.epoch == 7
 
     asyncio.run(story())

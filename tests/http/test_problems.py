@@ -8,6 +8,8 @@ import pytest
 from pricemesh.errors import UnreadableBody
 from pricemesh.http import schemas
 from pricemesh.http.problems import parsed
+from pricemesh.http.retraction_schemas import LiftRequest, RetractRequest
+from pricemesh.http.truth_schemas import TruthRequest
 from tests.city.test_settings import LIBRARY_WORDS
 
 GOOD: dict[type[schemas.RequestBody], dict[str, Any]] = {
@@ -19,7 +21,9 @@ GOOD: dict[type[schemas.RequestBody], dict[str, Any]] = {
     schemas.FreezeRequest: {"reason": ""},
     schemas.TickRequest: {"phase": "both"},
     schemas.TrustRequest: {"key": "0" * 64},
-    schemas.TruthRequest: {"cities": [{"city": "a", "together": {"decisions": 1, "regret": 0}}]},
+    TruthRequest: {"cities": [{"city": "a", "together": {"decisions": 1, "regret": 0}}]},
+    RetractRequest: {"decisions": ["d1"], "reason": "a test", "dry_run": True},
+    LiftRequest: {"reason": "a test"},
 }
 HOSTILE: tuple[str, ...] = (
     "null",

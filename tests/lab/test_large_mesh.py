@@ -1,6 +1,7 @@
 """Meshes of many cities in one process: they converge, count true bytes and check what they sample."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -81,7 +82,7 @@ def test_meshes_that_are_not_possible_are_refused() -> None:
         Conditions(rate=-1.0)
 
 
-def test_the_command_prints_a_table_the_bound_and_json(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_the_command_prints_a_table_the_bound_and_json(tmp_path: Path) -> None:
     file = tmp_path / "cost.json"
     small = ["--warm-up", "5", "--seconds", "2", "--arms", "2", "--shared", "2"]
     run = CliRunner().invoke(app, ["mesh", "--cities", "3", "--cities", "5", *small, "--json", str(file)])

@@ -86,6 +86,7 @@ class Fleet:
         return found
 
     def stop(self) -> None:
+        self.done.set()  # callers of a test that failed end, too
         for replica in self.replicas:
             replica.stop()
         for each in self._reserved:

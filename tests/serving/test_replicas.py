@@ -17,6 +17,7 @@ from pricemesh.city.following import Following
 from pricemesh.city.settings import Settings
 from pricemesh.lab.demo import free_ports
 from tests.gossip.over_http import SECRETS, teach, tick
+from tests.rewriting import assert_same_learner, learner_without
 from tests.running import CONFIG, CONTEXT, CityProcess, RunningCity, settings_for, until
 
 Replicas = Callable[[int], list[RunningCity]]
@@ -85,6 +86,39 @@ def test_a_pin_at_one_replica_is_in_force_at_all(start: Replicas) -> None:
     until(lambda: cities[1].price()["price"] == 11.0)
     assert cities[1].http.delete("/admin/pin").status_code in (200, 204)
     until(lambda: "pin" not in cities[0].state()["controls"])
+
+
+def test_a_retraction_at_one_replica_is_in_force_at_all(
+    postgres_url: str, start: Replicas, tmp_path: Path
+) -> None:
+    cities = start(3)
+    rng = Random(1)
+    ids = []
+    for i in range(60):
+        city = cities[i % 3]
+        ids.append(city.price(shared={**CONTEXT["shared"], "demand": rng.random()})["decision_id"])
+        city.feedback(ids[-1], 1000.0 if i % 6 == 1 else rng.gauss(0, 1))
+    until(lambda: in_step(cities))
+    absurd = ids[1::6]
+    body = {"decisions": absurd, "reason": "a broken till"}
+    answer = cities[1].http.post("/admin/retract", json=body)  # not the publisher
+    assert (answer.status_code, answer.json()["relearned"]) == (200, True)
+    until(lambda: all(city.pricing.live.counts.retracted == 10 for city in cities))
+    never_had = learner_without(postgres_url, settings_for(f"sqlite:///{tmp_path}/never.db"), absurd)
+    for city in cities:
+        assert_same_learner(city.pricing.live, never_had)
+        assert [each["reason"] for each in city.state()["retractions"]] == ["a broken till"]
+    until(lambda: all(city.app.gossip.publisher.epoch == 2 for city in cities))
+    first = cities[0].app.gossip.publisher
+    assert cities[0].pricing.role.is_publisher
+    cities[0].tick("exchange")
+    later = [city.price()["decision_id"] for city in cities]
+    for city, id_ in zip(cities, later, strict=True):
+        assert city.feedback(id_, 0.5).json()["learned"]
+    until(lambda: in_step(cities))
+    assert first.edition == (2, 63)
+    cities[2].http.post("/admin/retractions/1/lift", json={"reason": "right"}).raise_for_status()
+    until(lambda: all(city.pricing.live.lesson_counts.sum() == 63 for city in cities))
 
 
 def test_one_replica_is_the_publisher_and_another_takes_over(start: Replicas) -> None:

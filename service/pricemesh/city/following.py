@@ -21,6 +21,7 @@ class Following:
         self._waiting: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
+        self.interval_seconds = FOLLOW_SECONDS
         self.is_due = look is not None
 
     @property
@@ -54,7 +55,7 @@ class Following:
             else:
                 done.set_exception(fault)
         if not self._ended and not self.is_due:
-            self._timer = asyncio.get_running_loop().call_later(FOLLOW_SECONDS, self._set_due)
+            self._timer = asyncio.get_running_loop().call_later(self.interval_seconds, self._set_due)
 
     def end(self) -> None:
         self._ended = True

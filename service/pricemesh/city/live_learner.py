@@ -202,6 +202,11 @@ class LiveLearner:
             for arm, price in enumerate(self._settings.arms.prices)
         ]
 
+    @property
+    def lessons_learned(self) -> int:
+        """Without those that are retracted or cannot be read in the present terms."""
+        return int(self.lesson_counts.sum()) + self.counts.off_ladder
+
     # Snapshots
 
     @property

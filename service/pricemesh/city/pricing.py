@@ -21,7 +21,8 @@ from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.loop import CityLoop, FutureTicket, Ticket
 from pricemesh.city.reading import ReadLane
 from pricemesh.city.relearning import Relearner, margins_of
-from pricemesh.city.replicas import role_of
+from pricemesh.city.replicas import ConnectDatabase, connect_database, role_of
+from pricemesh.city.report import report
 from pricemesh.city.settings import Settings
 from pricemesh.city.wait_limit import Gate
 from pricemesh.core.policies import Learner
@@ -38,9 +39,7 @@ from pricemesh.store.commands import (
     StoredDecision,
     UpdateMesh,
 )
-from pricemesh.store.database import Database, TimeLimits
 from pricemesh.store.present_state import MeshRecord, PresentState
-from pricemesh.store.shared_database import SharedDatabase
 from pricemesh.store.startup import refuse_damaged_values
 
 log = logging.getLogger("pricemesh")
@@ -58,6 +57,7 @@ class Pricing:
         runtime: Runtime,
         *,
         observe_commit: Callable[[int, float], None] = lambda _rows, _seconds: None,
+        connect: ConnectDatabase = connect_database,
     ) -> None:
         self.settings = settings
         self._margins: Margins | None = None  # of a city of purchases, once it is open
@@ -68,10 +68,7 @@ class Pricing:
             max_step_seconds=settings.clock.max_step_seconds,
             steady_seconds=settings.clock.steady_seconds,
         )
-        storage = settings.database
-        limits = TimeLimits(storage.timeout_seconds, storage.read_timeout_seconds)
-        kind = SharedDatabase if storage.replicas else Database
-        self.database = kind(storage.url, settings.city, runtime, storage.lock_wait_seconds, limits)
+        self.database = connect(settings, runtime)
         self.role = role_of(self.database, runtime)
         self.health = DatabaseHealth(
             runtime,
@@ -86,8 +83,9 @@ class Pricing:
         self._observe_commit = observe_commit
         self.gate = Gate(LARGEST_BODIES_AT_ONCE * settings.limits.body_bytes)
         self._loop: CityLoop | None = None
-        self._short_reads = ReadLane(runtime, "short reads", SHORT_READS_AT_A_TIME, limits.read_seconds)
-        self._long_reads = ReadLane(runtime, "long reads", LONG_READS_AT_A_TIME, limits.read_seconds)
+        read_seconds = settings.database.read_timeout_seconds
+        self._short_reads = ReadLane(runtime, "short reads", SHORT_READS_AT_A_TIME, read_seconds)
+        self._long_reads = ReadLane(runtime, "long reads", LONG_READS_AT_A_TIME, read_seconds)
         self.recover_mesh: Callable[[MeshRecord], None] = lambda _record: None  # as gossip does it
         self._opened = False
         self.draining = False
@@ -180,13 +178,14 @@ class Pricing:
         """Decide all and save them in one commit; the result is what is saved under each id."""
         self.loop.quote(quote, ticket)
 
-    def feedback(self, items: Sequence[tuple[str, float]], ticket: Ticket) -> None:
+    def feedback(self, items: Sequence[tuple[str, float]], ticket: Ticket, key: str | None = None) -> None:
         """Save feedback in one commit and learn it; the result has a `FeedbackResult` for each. An item is a
-        decision's id with the units sold in a city of purchases, with the reward in one of values. While the
-        clock is not steady, only what is too late by its old and by its new time is refused."""
+        decision's id with the units sold in a city of purchases, with the reward in one of values; the key of
+        the API that sends it is saved with it. While the clock is not steady, only what is too late by its
+        old and by its new time is refused."""
         time = self.clock.read()
         decided_after = time.earliest - self.settings.feedback.window_seconds
-        command = SaveFeedback(items, time.now, self.controls.frozen, decided_after, self._margins)
+        command = SaveFeedback(items, time.now, self.controls.frozen, decided_after, self._margins, key)
         self.loop.submit(command, ticket)
 
     async def commit(self, command: Command) -> Any:
@@ -227,9 +226,13 @@ class Pricing:
     async def absorb(self, summaries: Mapping[str, Summary]) -> None:
         """Count the newest summaries from the next price on; folding runs beside the prices. Changes that no
         later tick brings back are committed before anyone is told of them."""
-        live, learner = self.live, self.learner
-        group = learner.group_of(self.settings.city, summaries)
-        folded = await self.runtime.in_thread(live.fold, group)
+        live = self.live
+        while True:
+            learner = self.learner
+            group = learner.group_of(self.settings.city, summaries)
+            folded = await self.runtime.in_thread(live.fold, group)
+            if learner is self.learner:  # or one that was made again has taken its place
+                break
         learner.adopt(folded)  # refuses numbers that are not finite: what counted before goes on
         commands: list[Command] = []
         if learner.mixes_peers:
@@ -282,21 +285,22 @@ class Pricing:
         return self._guardrails.limits(None, self.controls.pinned_arm)
 
     async def decision(self, id_: str) -> StoredDecision:
-        row: StoredDecision | None = await self._read(self.database.reader.decision, id_)
+        row: StoredDecision | None = await self.read_short(self.database.reader.decision, id_)
         if row is None:
             raise UnknownDecision(f"there is no decision {id_!r}")
         return row
 
     async def latest_decisions(self, limit: int) -> list[StoredDecision]:
-        rows: list[StoredDecision] = await self._read(self.database.reader.latest_decisions, limit=limit)
+        rows: list[StoredDecision] = await self.read_short(self.database.reader.latest_decisions, limit=limit)
         return rows
 
     async def read_many(self, read: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """What `read` returns, which reads many rows: in another lane than the reads of one."""
+        """A read that may look at many rows."""
         self._check_answers()
         return await self._long_reads.run(read, *arguments, **named)
 
-    async def _read(self, read: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    async def read_short(self, read: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """A read of a few rows."""
         self._check_answers()
         return await self._short_reads.run(read, *arguments, **named)
 
@@ -317,21 +321,4 @@ class Pricing:
         return self.running and not self.draining and self.health.is_ready
 
     async def state(self) -> dict[str, Any]:
-        decisions, feedback = await self._read(self.database.reader.totals)
-        live = self.live
-        return {
-            "city": self.settings.city,
-            "policy": live.policy_parameters,
-            "version": live.version,
-            "decisions": decisions,
-            "feedback": feedback,
-            "arms": live.arms(),
-            "reward": self.settings.reward.model_dump(),
-            "features": self.settings.features.model_dump(),
-            "guardrails": self.settings.guardrails.model_dump(),
-            "controls": self.controls.as_dict(),
-            "clock": self.clock.as_dict(),
-            "replica": self.role.as_dict(),
-            "warnings": [] if live.rewards.warning is None else [live.rewards.warning],
-            "fingerprint": self.settings.fingerprint.hex(),
-        }
+        return report(self, await self.read_short(self.database.reader.totals))

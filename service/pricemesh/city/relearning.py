@@ -53,6 +53,7 @@ class Relearner:
         self.begin_epoch: Callable[[int], None] = lambda _epoch: None  # as gossip does it
         self._target = 0  # rewrites that the learner is to know
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def restore(self, stored: StoredState) -> None:
         """At a start: bring the learner and the clock to what the database holds."""
@@ -66,14 +67,26 @@ class Relearner:
 
     # While the city serves
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the learner that serves knows a past that was changed since."""
+        return self._live.rewrites < self._target
+
     def follow(self, rewrites: int) -> None:
         """Learn again beside the prices, if the past was changed since."""
-        self._target = rewrites
-        if rewrites != self._live.rewrites and (self._task is None or self._task.done()):
+        self._target = max(self._target, rewrites)
+        if self.is_behind and not self._is_closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._relearn_surely(), name="relearning")
 
+    async def wait(self, rewrites: int, max_seconds: float) -> bool:
+        """Whether the learner that serves knows this many changes of the past, at the latest after this
+        time."""
+        if self._task is not None and self._live.rewrites < rewrites:
+            await asyncio.wait({self._task}, timeout=max_seconds)
+        return self._live.rewrites >= rewrites
+
     async def _relearn_surely(self) -> None:
-        while self._live.rewrites != self._target:
+        while self.is_behind:
             try:
                 await self.relearn()
                 continue
@@ -85,33 +98,52 @@ class Relearner:
 
     async def relearn(self) -> None:
         """Returns when the learner that serves has learned all rows that count, and no others."""
-        assert self.loop is not None
         began_at = self._runtime.monotonic()
-        fresh, epoch = await self._runtime.in_thread(self._learn_all, self.summaries())
-        await self.loop.run_alone(lambda: self._catch_up(fresh), self._live.become)
-        self.begin_epoch(epoch)
+        while not await self._learn_again():
+            pass
         seconds = round(self._runtime.monotonic() - began_at, 3)
-        log.info("the learner was made again", extra={"version": fresh.version, "seconds": seconds})
+        log.info("the learner was made again", extra={"version": self._live.version, "seconds": seconds})
 
-    def _learn_all(self, summaries: Mapping[str, Summary]) -> tuple[LiveLearner, int]:
+    async def _learn_again(self) -> bool:
+        """False where the past was changed once more meanwhile."""
+        assert self.loop is not None
+        fresh: LiveLearner = await self._runtime.in_thread(self._learn_all)
+        summaries = self.summaries()
+        await self.loop.run_alone(lambda: self._catch_up(fresh, summaries), self._use)
+        return self._live.rewrites == fresh.rewrites
+
+    def _learn_all(self) -> LiveLearner:
         fresh = LiveLearner(self._settings)
         with self._database.replay() as replay:
             use_past(fresh, replay.past)
             load_base(fresh, replay.past)
             follow_rows(fresh, replay)
-        if fresh.learner.fields:
-            peers = {origin: each for origin, each in summaries.items() if origin != self._settings.city}
-            fresh.learner.absorb_summaries(self._settings.city, peers)
-        return fresh, replay.epoch
-
-    def _catch_up(self, fresh: LiveLearner) -> LiveLearner:
-        """In the writer's thread: rows that were committed meanwhile."""
-        with self._database.replay() as replay:
-            follow_rows(fresh, replay)
-        self._database.realign(fresh.version, fresh.position)
         return fresh
 
+    def _catch_up(
+        self, fresh: LiveLearner, summaries: Mapping[str, Summary]
+    ) -> tuple[LiveLearner, int] | None:
+        """In the writer's thread: rows that were committed meanwhile, and the peers. None where the past was
+        changed once more."""
+        with self._database.replay() as replay:
+            if replay.past.rewrites != fresh.rewrites:
+                return None
+            follow_rows(fresh, replay)
+        if fresh.learner.fields:  # not by the letter that this city published before
+            peers = {origin: each for origin, each in summaries.items() if origin != self._settings.city}
+            fresh.learner.absorb_summaries(self._settings.city, peers)
+        self._database.realign(fresh.version, fresh.position)
+        return fresh, replay.epoch
+
+    def _use(self, learned: tuple[LiveLearner, int] | None) -> None:
+        """On the event loop: from now on the new learner serves, and its letters have the epoch that began
+        with the change."""
+        if learned is not None:
+            self._live.become(learned[0])
+            self.begin_epoch(learned[1])
+
     async def close(self) -> None:
+        self._is_closed = True
         if self._task is not None:
             await cancel_task(self._task)
 

@@ -10,15 +10,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pricemesh.city.following import Look
+from pricemesh.city.settings import Settings
 from pricemesh.errors import StorageUnavailable
 from pricemesh.runtime import Runtime
-from pricemesh.store.database import Database
+from pricemesh.store.database import Database, TimeLimits
 from pricemesh.store.lease import Lease
 from pricemesh.store.shared_database import SharedDatabase
 
 SECONDS_BETWEEN_TRIES = 0.25  # to become or stay the publisher
 
 CatchUp = Callable[[], Awaitable[None]]
+ConnectDatabase = Callable[[Settings, Runtime], Database]
 
 log = logging.getLogger("pricemesh")
 
@@ -30,6 +32,7 @@ class Role:
         self._runtime = runtime
         self._lease = lease
         self.look = look  # at what other replicas wrote; None: there are none
+        self._hold: asyncio.Future[Any] | None = None  # the newest call of `Lease.hold`
         self.is_publisher = lease is None
         self.followed_at = runtime.monotonic()  # when this replica last knew all rows
 
@@ -52,7 +55,8 @@ class Role:
         """A publisher knows all that was published, so `catch_up` reads all rows first."""
         if self._lease is None:
             return
-        is_held = await self._runtime.in_thread(self._lease.hold)
+        self._hold = asyncio.ensure_future(self._runtime.in_thread(self._lease.hold))
+        is_held = await asyncio.shield(self._hold)
         if is_held and not self.is_publisher:
             await catch_up()
         if is_held != self.is_publisher:
@@ -63,6 +67,8 @@ class Role:
     async def end(self) -> None:
         if self._lease is not None:
             self.is_publisher = False
+            if self._hold is not None:  # it has gone on though nobody waits for it
+                await asyncio.wait([self._hold])
             await self._runtime.in_thread(self._lease.release)
 
     def as_dict(self) -> dict[str, Any] | None:
@@ -71,6 +77,13 @@ class Role:
             return None
         behind = self._runtime.monotonic() - self.followed_at
         return {"publisher": self.is_publisher, "behind_seconds": round(behind, 3)}
+
+
+def connect_database(settings: Settings, runtime: Runtime) -> Database:
+    storage = settings.database
+    limits = TimeLimits(storage.timeout_seconds, storage.read_timeout_seconds)
+    kind = SharedDatabase if storage.replicas else Database
+    return kind(storage.url, settings.city, runtime, storage.lock_wait_seconds, limits)
 
 
 def role_of(database: Database, runtime: Runtime) -> Role:

@@ -21,12 +21,14 @@ from pricemesh.cli import (
     drive,
     forget,
     history,
+    importing,
     keys,
     mesh,
     paper,
     prune,
     replay,
     reshape,
+    retract,
     simulate,
     torture,
 )
@@ -53,11 +55,13 @@ app.command(epilog=city.CONFIG_EXAMPLES)(city.config)
 app.command(epilog=city.MIGRATE_EXAMPLES)(city.migrate)
 app.command(epilog=reshape.EXAMPLES)(reshape.reshape)
 app.command(epilog=city.LEAVE_EXAMPLES)(city.leave)
-app.command(epilog=prune.EXAMPLES)(prune.prune)
-app.command(epilog=forget.EXAMPLES)(forget.forget)
 app.command(epilog=history.INIT_EXAMPLES)(history.init)
+app.command("import", epilog=importing.EXAMPLES)(importing.import_)
 app.command(epilog=history.EXPORT_EXAMPLES)(history.export)
 app.command(epilog=history.BACKUP_EXAMPLES)(history.backup)
+app.command(epilog=prune.EXAMPLES)(prune.prune)
+app.command(epilog=forget.EXAMPLES)(forget.forget)
+app.command(epilog=retract.EXAMPLES)(retract.retract)
 app.add_typer(keys.app, name="keys")
 
 

@@ -202,7 +202,11 @@ def init(
         stream.write(text)
     if out == "-":
         return
-    lines = [f"wrote {out}: read it, then", *(f"  {step}" for step in next_steps(proposal, out))]
+    options = [word for option in map_ or [] for word in ("--map", option)]
+    options += [] if delimiter is None else ["--delimiter", delimiter]
+    options += [] if encoding is None else ["--encoding", encoding]
+    steps = next_steps(proposal, out, file, options)
+    lines = [f"wrote {out}: read it, then", *(f"  {step}" for step in steps)]
     notes.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 
 

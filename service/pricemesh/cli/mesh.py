@@ -52,7 +52,7 @@ def mesh(
     shared: SharedFeatures = 8,
     rate: Rate = 1.0,
     warm_up: WarmUp = 600,
-    seconds: Seconds = 60,
+    seconds: Seconds = 30,
     fan_out: FanOut = None,
     news: News = None,
     seed: Seed = 0,

@@ -32,6 +32,14 @@ Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes
 JsonFile = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write the result there; - is standard output.")
 ]
+Replicas = Annotated[
+    bool | None,
+    typer.Option(
+        "--replicas/--no-replicas",
+        help="Meshes with replicas only, or without. [default: as the seed says]",
+        show_default=False,
+    ),
+]
 Teeth = Annotated[bool, typer.Option("--teeth", help="Plant defects, one at a time, and look for each.")]
 
 
@@ -42,13 +50,15 @@ def torture(
     workers: Workers = None,
     json_: JsonFile = None,
     teeth: Teeth = False,
+    replicas: Replicas = None,
 ) -> None:
     """Try to break whole meshes: 3 to 7 cities in one process, the real code from request bytes to SQL.
 
     Time, network and disks are simulated and fail: loss, repetition, cuts, full and slow disks, commits whose
-    answer is lost, kills, clock steps, restored backups, a lying peer, operators. After every step the
-    promises of the service are checked. A seed repeats its run exactly. A violation prints its seed and a
-    shortened history; the exit code is then 1."""
+    answer is lost, kills, clock steps, restored backups, a lying peer, operators. In about half of the meshes
+    some cities have two or three replicas on a simulated Postgres server, which are stopped, cut off and
+    restarted, too. After every step the promises of the service are checked. A seed repeats its run exactly.
+    A violation prints its seed and a shortened history; the exit code is then 1."""
     from pricemesh.lab.extra import require_lab
 
     require_lab()
@@ -57,19 +67,19 @@ def torture(
     if teeth:
         _measure_teeth(range(first, first + seeds), steps, count, json_)
     else:
-        _run(range(first, first + seeds), steps, count, json_)
+        _run(range(first, first + seeds), steps, count, json_, replicas)
 
 
-def _run(seeds: range, steps: int, workers: int, json_: str | None) -> None:
+def _run(seeds: range, steps: int, workers: int, json_: str | None, replicas: bool | None) -> None:
     from pricemesh.lab.torture.run import run_many, shorten
 
     with progress_bar("seeds") as progress:
         task = progress.add_task("torture", total=len(seeds))
-        report = run_many(seeds, steps, workers, lambda _outcome: progress.advance(task))
+        report = run_many(seeds, steps, workers, lambda _outcome: progress.advance(task), replicas)
     shown = report.violations[:1]
     for violation in shown:
         notes.print(f"shortening the history of seed {violation.seed} …", highlight=False)
-        _print_violation(shorten(violation, steps))
+        _print_violation(shorten(violation, steps, replicas), replicas)
     for violation in report.violations[len(shown) :]:
         line = f"seed {violation.seed}: {violation.invariant}: {violation.seen}"
         notes.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -87,12 +97,13 @@ def _summary(report: "Report") -> str:
     )
 
 
-def _print_violation(violation: "Violation") -> None:
+def _print_violation(violation: "Violation", replicas: bool | None) -> None:
+    option = {None: "", True: " --replicas", False: " --no-replicas"}[replicas]
     for line in violation.history:
         notes.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     notes.print(
         f"seed {violation.seed} violates: {violation.invariant}\n  {violation.seen}\n"
-        f"again: pricemesh torture --seeds 1 --first {violation.seed}",
+        f"again: pricemesh torture --seeds 1 --first {violation.seed}{option}",
         highlight=False,
         markup=False,
         soft_wrap=True,

@@ -9,8 +9,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import httpx
 
 from pricemesh.errors import InvalidParameter, PricemeshError
-from pricemesh.http import schemas
+from pricemesh.http import retraction_schemas, schemas
 from pricemesh.http.forget_schemas import ForgetResult
+from pricemesh.http.state_schemas import State
 
 Answer = TypeVar("Answer")
 Given = TypeVar("Given")
@@ -21,6 +22,7 @@ Outcome = httpx.Response | httpx.TransportError
 TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
 MAX_PAUSE_SECONDS = 30.0  # whatever Retry-After says
 PAGE_ROWS = 500  # of `decisions`
+RELEARN_SECONDS = 60.0  # a city answers within 30 seconds, whether it has learned again or not
 
 
 class CityError(PricemeshError):
@@ -43,6 +45,7 @@ class Call(Generic[Answer]):
     path: str
     read: Callable[[bytes], Answer]
     body: Any = None
+    timeout_seconds: float | None = None  # where the client's own is too short
 
     def answer(self, outcome: Outcome) -> Answer:
         if isinstance(outcome, httpx.TransportError):
@@ -155,8 +158,8 @@ def decisions(filters: Filters, before: int | None) -> Call[schemas.DecisionPage
     return Call("GET", f"/decisions?{query}", schemas.DecisionPage.model_validate_json)
 
 
-def state() -> Call[schemas.State]:
-    return Call("GET", "/state", schemas.State.model_validate_json)
+def state() -> Call[State]:
+    return Call("GET", "/state", State.model_validate_json)
 
 
 def leave() -> Call[int]:
@@ -185,3 +188,39 @@ def address_of(url: str) -> httpx.URL:
 
 def headers_of(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def retract(
+    reason: str,
+    decisions: Sequence[str] | None,
+    import_name: str | None,
+    since: float | None,
+    until: float | None,
+    key: str | None,
+    dry_run: bool,
+) -> Call[retraction_schemas.RetractionResult]:
+    selection = {
+        "decisions": None if decisions is None else list(decisions),
+        "import": import_name,
+        "since": since,
+        "until": until,
+        "key": key,
+    }
+    given = {name: value for name, value in selection.items() if value is not None}
+    read = retraction_schemas.RetractionResult.model_validate_json
+    return Call(
+        "POST", "/admin/retract", read, {"reason": reason, "dry_run": dry_run, **given}, RELEARN_SECONDS
+    )
+
+
+def lift_retraction(retraction: int, reason: str) -> Call[retraction_schemas.LiftResult]:
+    read = retraction_schemas.LiftResult.model_validate_json
+    return Call("POST", f"/admin/retractions/{retraction}/lift", read, {"reason": reason}, RELEARN_SECONDS)
+
+
+def retractions(limit: int, before: int | None) -> Call[list[retraction_schemas.RetractionRecord]]:
+    def read(content: bytes) -> list[retraction_schemas.RetractionRecord]:
+        return retraction_schemas.RetractionPage.model_validate_json(content).retractions
+
+    page = "" if before is None else f"&before={before}"
+    return Call("GET", f"/admin/retractions?limit={limit}{page}", read)

@@ -12,6 +12,8 @@ import httpx
 from pricemesh.client import calls
 from pricemesh.client.calls import Amounts, Answer, Call, Context, Features, Outcome, Retries
 from pricemesh.http import schemas
+from pricemesh.http.retraction_schemas import LiftResult, RetractionRecord, RetractionResult
+from pricemesh.http.state_schemas import State
 
 
 class City:
@@ -74,7 +76,7 @@ class City:
             if (before := page.next_before) is None:
                 return
 
-    def state(self) -> schemas.State:
+    def state(self) -> State:
         return self._do(calls.state())
 
     def leave(self) -> int:
@@ -84,6 +86,28 @@ class City:
     def forget(self, subject: str) -> int:
         """Remove a subject from all its decisions. The answer is from how many."""
         return self._do(calls.forget(subject))
+
+    def retract(
+        self,
+        reason: str,
+        *,
+        decisions: Sequence[str] | None = None,
+        import_name: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        key: str | None = None,
+        dry_run: bool = False,
+    ) -> RetractionResult:
+        """Take feedback back: of these decisions, of this import, of this time, or what this key sent."""
+        return self._do(calls.retract(reason, decisions, import_name, since, until, key, dry_run))
+
+    def lift_retraction(self, retraction: int, reason: str) -> LiftResult:
+        """Let the feedback of a retraction count again."""
+        return self._do(calls.lift_retraction(retraction, reason))
+
+    def retractions(self, *, limit: int = 50, before: int | None = None) -> list[RetractionRecord]:
+        """Newest first; `before` is the id after which to go on."""
+        return self._do(calls.retractions(limit, before))
 
     def close(self) -> None:
         self._http.close()
@@ -107,7 +131,8 @@ class City:
 
     def _try(self, call: Call[Any]) -> Outcome:
         try:
-            return self._http.request(call.method, call.path, json=call.body)
+            timeout = call.timeout_seconds or self._http.timeout
+            return self._http.request(call.method, call.path, json=call.body, timeout=timeout)
         except httpx.TransportError as fault:
             return fault
 
@@ -169,7 +194,7 @@ class AsyncCity:
             if (before := page.next_before) is None:
                 return
 
-    async def state(self) -> schemas.State:
+    async def state(self) -> State:
         return await self._do(calls.state())
 
     async def leave(self) -> int:
@@ -177,6 +202,25 @@ class AsyncCity:
 
     async def forget(self, subject: str) -> int:
         return await self._do(calls.forget(subject))
+
+    async def retract(
+        self,
+        reason: str,
+        *,
+        decisions: Sequence[str] | None = None,
+        import_name: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        key: str | None = None,
+        dry_run: bool = False,
+    ) -> RetractionResult:
+        return await self._do(calls.retract(reason, decisions, import_name, since, until, key, dry_run))
+
+    async def lift_retraction(self, retraction: int, reason: str) -> LiftResult:
+        return await self._do(calls.lift_retraction(retraction, reason))
+
+    async def retractions(self, *, limit: int = 50, before: int | None = None) -> list[RetractionRecord]:
+        return await self._do(calls.retractions(limit, before))
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -200,6 +244,7 @@ class AsyncCity:
 
     async def _try(self, call: Call[Any]) -> Outcome:
         try:
-            return await self._http.request(call.method, call.path, json=call.body)
+            timeout = call.timeout_seconds or self._http.timeout
+            return await self._http.request(call.method, call.path, json=call.body, timeout=timeout)
         except httpx.TransportError as fault:
             return fault

@@ -15,6 +15,8 @@ from pricemesh.core.arrays import Array
 from pricemesh.core.policies import Shape
 from pricemesh.core.ucb import Score
 
+IMPORTED = "import"  # in place of the policy of a decision that an import brought: nothing was estimated
+UNKNOWN_PROPENSITY = 0.0  # of an imported decision; no arm that is chosen has it
 NO_ARM = -1  # of a decision at a price that is no arm's: it was imported, or the ladder has changed since
 IDENTIFIER = r"[A-Za-z0-9._:@-]{1,128}"  # of a decision, as a pattern
 IDENTIFIER_RULE = "1 to 128 letters, digits and . _ : @ -"

@@ -14,6 +14,7 @@ from pricemesh.http import schemas
 from pricemesh.http.answers import example_request
 from pricemesh.http.belief_schemas import Beliefs
 from pricemesh.http.routes.bodies import json_response, problems, read, takes
+from pricemesh.http.truth_schemas import TruthReceipt, TruthRequest
 
 EVENTS = """Server-sent events. First `history`: the last five minutes, second by second (`seconds`: `at`,
 `decisions` as [arm, count] pairs, `learned`, `reward`), the `versions` held of each city, and the `truth`
@@ -57,15 +58,15 @@ def live_routes(pricing: Pricing, feed: Feed, truth_reports: TruthReports) -> AP
     @router.post(
         "/lab/truth",
         summary="For the driver of a demonstration: regret of the cities together and alone",
-        response_model=schemas.TruthReceipt,
+        response_model=TruthReceipt,
         **takes(
-            schemas.TruthRequest,
+            TruthRequest,
             _truth_example(pricing.settings.city),
             {403: "This city is not a demonstration, or the key lacks the scope."},
         ),
     )
     async def truth(request: Request) -> Response:
-        report = await read(request, schemas.TruthRequest, max_bytes)
+        report = await read(request, TruthRequest, max_bytes)
         truth_reports.report(report.cities, pricing.runtime.clock())
         return json_response({"cities": len(report.cities)})
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pricemesh.errors import NotADemo
-from pricemesh.http.schemas import CityTruth, Regret
+from pricemesh.http.truth_schemas import CityTruth, Regret
 
 MAX_MARKS = 120
 FIRST_INTERVAL_SECONDS = 0.9  # between marks; reports come once a second

@@ -15,6 +15,7 @@ class Absorber:
         self._node = node
         self._counts = counts
         self._last: Progress = {}  # when letters were last absorbed
+        self._learners = 0  # that have taken another's place
         self._absorbing = asyncio.Lock()
 
     def restore(self) -> None:
@@ -22,15 +23,21 @@ class Absorber:
         if self._pricing.restore_peers(self._node.summaries):
             self._last = self._progress()
 
+    def forget(self) -> None:
+        """Absorb all letters at the next tick: another learner serves now, which may lack the newest."""
+        self._last = {}
+        self._learners += 1
+
     async def absorb(self, *, always: bool = False) -> bool:
         """Whether there was anything to absorb. Versions do not tell: Net-SGD-UCB's mixing raises them, and
         an idle mesh would never come to rest."""
         async with self._absorbing:
-            progress = self._progress()
+            progress, learners = self._progress(), self._learners
             if not self._pricing.learner.fields or (progress == self._last and not always):
                 return False
             await self._pricing.absorb(self._node.summaries)
-            self._last = progress
+            if learners == self._learners:
+                self._last = progress
             self._counts["absorbed", ""] += 1
             return True
 

@@ -7,6 +7,7 @@ in a large mesh most letters come to a city on several ways at once.
 """
 
 from collections.abc import Collection
+from functools import partial
 
 from pricemesh.errors import OtherTerms
 from pricemesh.gossip.digests import DigestMemory, with_entries
@@ -72,7 +73,7 @@ class Call:
         return bool(node.origins_newer_in(digest).difference(refused_origins) or self._letters(digest))
 
     def _letters(self, digest: Digest) -> list[Letter]:
-        return self._node.letters_missing_in(digest, self._peer.recent_deliveries(self._tick))
+        return self._node.letters_missing_in(digest, partial(self._peer.was_delivered, tick=self._tick))
 
 
 def reply_to(
@@ -92,6 +93,6 @@ def reply_to(
     if digest is None:
         return node.full_message(asks_whole=unbuilt_origins)
     peer.forget_deliveries(message.whole)
-    letters = node.letters_missing_in(digest, peer.recent_deliveries(tick))
+    letters = node.letters_missing_in(digest, partial(peer.was_delivered, tick=tick))
     peer.record_deliveries(letters, digest, tick)
     return node.full_message(letters, (message.state, digest), {*message.whole, sender}, unbuilt_origins)

@@ -63,7 +63,7 @@ class DigestMemory:
 def changed_entries(digest: Digest, base: Digest) -> dict[str, Edition]:
     """What makes `base` into `digest`."""
     changed = {origin: edition for origin, edition in digest.items() if base.get(origin) != edition}
-    if len(digest) - len(changed) < len(base):
+    if len(digest) - sum(origin not in base for origin in changed) < len(base):
         changed |= {origin: ABSENT for origin in base if origin not in digest}
     return changed
 

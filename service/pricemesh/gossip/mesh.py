@@ -113,8 +113,13 @@ class Gossip:
             self.absorber.restore()
         self.pricing.recover_mesh = self.recover
         self.pricing.relearner.summaries = lambda: self.node.summaries
-        self.pricing.relearner.begin_epoch = self.publisher.continue_from
+        self.pricing.relearner.begin_epoch = self._begin_epoch
         self._is_opened = True
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """A learner that was made again serves from now on."""
+        self.publisher.continue_from(epoch)
+        self.absorber.forget()
 
     def recover(self, record: MeshRecord) -> None:
         """A commit whose answer was lost may have happened: go on from what the database has. The next tick

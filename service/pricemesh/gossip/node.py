@@ -219,9 +219,11 @@ class Node:
         letter, edition = self.letters.get(self.origin), digest.get(self.origin, NOTHING)
         return [] if letter is None or edition == UNWANTED or edition >= letter.edition else [letter]
 
-    def letters_missing_in(self, digest: Digest, skip: Collection[Delivery] = ()) -> list[Letter]:
-        """The letters that the owner of `digest` lacks or has older, except those in `skip`, as many as one
-        message carries; this city's own first."""
+    def letters_missing_in(
+        self, digest: Digest, was_delivered: Callable[[Delivery], bool] = lambda _: False
+    ) -> list[Letter]:
+        """The letters that the owner of `digest` lacks or has older, except those that were delivered, as
+        many as one message carries; this city's own first."""
         missing = [
             origin
             for origin, edition in self.digest.items()
@@ -234,7 +236,7 @@ class Node:
             edition = digest.get(origin, NOTHING)
             if edition == UNWANTED or edition >= letter.edition:
                 continue
-            if (origin, letter.edition, digest.get(origin)) in skip:
+            if was_delivered((origin, letter.edition, digest.get(origin))):
                 continue
             size += len(letter.wire) + LETTER_HEADER_BYTES
             if letters and size > self.max_bytes:

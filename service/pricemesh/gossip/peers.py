@@ -1,7 +1,7 @@
 """The other cities: their addresses, and how exchanges with them went. Counts and times, no sockets."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from heapq import nsmallest
@@ -71,25 +71,27 @@ class Peer:
 
     def record_deliveries(self, letters: Iterable[Letter], digest: Digest, tick: int) -> None:
         """These letters were sent to it when it had the editions of `digest`."""
-        self._deliveries |= {
+        recent = {
+            origin: (delivery, at)
+            for origin, (delivery, at) in self._deliveries.items()
+            if tick - at < TICKS_UNTIL_SENT_AGAIN
+        }
+        sent = {
             letter.origin: ((letter.origin, letter.edition, digest.get(letter.origin)), tick)
             for letter in letters
         }
+        self._deliveries = recent | sent
 
     def forget_deliveries(self, origins: Iterable[str]) -> None:
         """It asks for these letters again."""
         for origin in origins:
             self._deliveries.pop(origin, None)
 
-    def recent_deliveries(self, tick: int) -> Collection[Delivery]:
-        """Letters that it was sent lately. Where its digest has not changed since, it did not take them:
-        they are sent again only later."""
-        self._deliveries = {
-            origin: (delivery, at)
-            for origin, (delivery, at) in self._deliveries.items()
-            if tick - at < TICKS_UNTIL_SENT_AGAIN
-        }
-        return {delivery for delivery, _ in self._deliveries.values()}
+    def was_delivered(self, delivery: Delivery, tick: int) -> bool:
+        """Whether it was sent this letter lately. Where its digest has not changed since, it did not take it:
+        it is sent again only later."""
+        last, at = self._deliveries.get(delivery[0], (None, tick))
+        return last == delivery and tick - at < TICKS_UNTIL_SENT_AGAIN
 
 
 @dataclass

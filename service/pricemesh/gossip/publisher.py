@@ -89,7 +89,7 @@ class Publisher:
                 )
 
     def continue_from(self, epoch: int) -> None:
-        """Another replica may have begun an epoch."""
+        """Another replica may have begun an epoch, or this city's past was changed."""
         if epoch > self.epoch:
             self.epoch = self._committed_epoch = epoch
 
@@ -107,7 +107,7 @@ class Publisher:
         """Publish the blocks that have news, or all that changed. Commit first: after a crash the same
         version must not name another content."""
         async with self._publishing:
-            if not self._pricing.live.mixes_committed or not self._pricing.role.is_publisher:
+            if not self._may_publish:
                 return
             letter = self._next_letter(everything=everything)
             if letter is None:
@@ -115,10 +115,19 @@ class Publisher:
             if self.epoch != self._committed_epoch:
                 await self._pricing.commit(UpdateMesh(epoch=self.epoch))
                 self._committed_epoch = self.epoch
+                if not self._may_publish:
+                    return
             compare = is_newer if self._pricing.role.is_replica else None
             await self._pricing.commit(SaveLetters([(letter.origin, letter.wire)], self._clock(), compare))
             self._node.take([letter])
             self.published_at = self._pricing.runtime.monotonic()
+
+    @property
+    def _may_publish(self) -> bool:
+        """A learner that is being made again, because its past was changed, must not be told under the epoch
+        that begins with the change."""
+        pricing = self._pricing
+        return pricing.live.mixes_committed and pricing.role.is_publisher and not pricing.relearner.is_behind
 
     @property
     def unpublished_lessons(self) -> int:
@@ -126,7 +135,7 @@ class Publisher:
         if not self.shares:
             return 0
         published = 0.0 if self.letter is None else self._counts(self.letter).sum()
-        return max(0, self._pricing.version - int(published))
+        return max(0, self._pricing.live.lessons_learned - int(published))
 
     def _next_letter(self, *, everything: bool) -> Letter | None:
         """None where there is no news."""

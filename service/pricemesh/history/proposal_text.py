@@ -113,16 +113,18 @@ def _number(value: float) -> str:
     return repr(float(value))
 
 
-def next_steps(proposal: Proposal, out: str) -> list[str]:
-    """Commands to try, in order."""
+def next_steps(proposal: Proposal, out: str, file: Path, options: Sequence[str]) -> list[str]:
+    """Commands to try, in order. `options` are those by which `file` was read."""
     name = shlex.quote(out)
     middle = {
         part: {each.name: round((each.low + each.high) / 2, 6) for each in features}
         for part, features in (("shared", proposal.shared), ("local", proposal.local))
     }
     body = shlex.quote(json.dumps(middle, ensure_ascii=False))
+    reading = " ".join(shlex.quote(word) for word in (str(file), *options))
     return [
         f"pricemesh config --config {name}",
+        f"pricemesh import {reading} --config {name} --dry-run",
         f"pricemesh serve --config {name} --port 8000",
         f"curl http://127.0.0.1:8000/price -H 'Content-Type: application/json' -d {body}",
     ]

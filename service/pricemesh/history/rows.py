@@ -64,6 +64,8 @@ class Block:
             by_terms.setdefault(terms, []).append(row)
         for terms, rows in by_terms.items():
             values[rows] = self._read(rows, self._readings.get(terms))
+        imported = [row for row, import_id in enumerate(self._stored["import_id"]) if import_id is not None]
+        values[imported, self._dim :] = np.nan
         return values
 
     def _read(self, rows: list[int], reading: Reading | None) -> Array:
@@ -103,7 +105,6 @@ _STORED = {
     names.DECISION_ID: ("id", Kind.TEXT),
     names.TIME: ("made_at", Kind.TIME),
     names.PRICE: ("price", Kind.NUMBER),
-    names.PROPENSITY: ("propensity", Kind.NUMBER),
     names.SOLD: ("sold", Kind.NUMBER),
     names.REWARD: ("reward", Kind.NUMBER),
     names.FEEDBACK_TIME: ("received_at", Kind.TIME),
@@ -153,6 +154,8 @@ class RowReader:
             return Column(name, Kind.WHOLE, lambda block: block.arms)
         if name == names.LIMITED_BY:
             return Column(name, Kind.TEXT, lambda block: [_rules(text) for text in block.stored(name)])
+        if name == names.PROPENSITY:
+            return Column(name, Kind.NUMBER, lambda block: [each or None for each in block.stored(name)])
         stored, kind = _STORED[name]
         return Column(name, kind, lambda block: block.stored(stored))
 

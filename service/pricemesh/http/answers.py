@@ -10,13 +10,13 @@ from msgspec.structs import asdict
 
 from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.settings import Settings
-from pricemesh.core.decision import Decision, DecisionCodec, Vectors
+from pricemesh.core.decision import IMPORTED, NO_ARM, UNKNOWN_PROPENSITY, Decision, DecisionCodec, Vectors
 from pricemesh.core.features import Feature, FeatureSpace
 from pricemesh.core.policies import Shape
 from pricemesh.core.terms import Terms
 from pricemesh.errors import ConflictingReward, PricemeshError, TooLate, UnknownDecision
 from pricemesh.http.problems import STATUSES
-from pricemesh.store.commands import FeedbackResult, FeedbackStatus, StoredDecision
+from pricemesh.store.commands import Feedback, FeedbackResult, FeedbackStatus, StoredDecision
 
 
 class DecisionBody(msgspec.Struct, gc=False):
@@ -24,13 +24,13 @@ class DecisionBody(msgspec.Struct, gc=False):
 
     decision_id: str
     city: str
-    arm: int
+    arm: int | None
     price: float
-    estimate: float
-    radius: float
+    estimate: float | None
+    radius: float | None
     policy: str
     limited_by: msgspec.Raw
-    propensity: float
+    propensity: float | None
 
 
 class DecisionBodies(msgspec.Struct, gc=False):
@@ -61,7 +61,8 @@ def feedback_fault(decision_id: str, result: FeedbackResult) -> PricemeshError |
             return UnknownDecision(f"there is no decision {decision_id!r}")
         case FeedbackStatus.OTHER_REWARD:
             stored = f"the reward {result.reward}" if result.sold is None else f"sold {result.sold:g}"
-            return ConflictingReward(f"decision {decision_id!r} has {stored} already")
+            why = ", which was retracted" if result.is_retracted else ""
+            return ConflictingReward(f"decision {decision_id!r} has {stored} already{why}")
         case FeedbackStatus.TOO_LATE:
             return TooLate(f"the reward window of decision {decision_id!r} has closed")
         case _:
@@ -73,7 +74,7 @@ def feedback_outcome(decision_id: str, result: FeedbackResult) -> dict[str, Any]
     return {
         "decision_id": decision_id,
         "status": 200 if fault is None else STATUSES[type(fault)],
-        "learned": fault is None and result.version is not None,
+        "learned": fault is None and result.version is not None and not result.is_retracted,
         "version": result.version if fault is None else None,
         "detail": None if fault is None else str(fault),
     }
@@ -89,11 +90,20 @@ class Answers:
 
     def decision(self, row: Decision) -> DecisionBody:
         id_, _, arm, price, limited_by, vectors, propensity, _, occasion = row
+        if occasion.policy == IMPORTED:
+            return self._imported(row)
         layout = self._layouts.get(occasion.terms) or self._layout(occasion.terms)
         estimate, radius = layout.codec.chosen(arm, vectors)
         rules = msgspec.Raw(limited_by.encode())
         policy = occasion.policy
         return DecisionBody(id_, self._city, arm, price, estimate, radius, policy, rules, propensity)
+
+    def _imported(self, row: Decision) -> DecisionBody:
+        """Nothing was estimated, and the price may be no arm's."""
+        arm = None if row.arm == NO_ARM else row.arm
+        propensity = None if row.propensity == UNKNOWN_PROPENSITY else row.propensity
+        rules = msgspec.Raw(row.limited_by.encode())
+        return DecisionBody(row.id, self._city, arm, row.price, None, None, IMPORTED, rules, propensity)
 
     def decisions(self, rows: Sequence[Decision]) -> DecisionBodies:
         return DecisionBodies([self.decision(row) for row in rows])
@@ -102,11 +112,15 @@ class Answers:
         row = stored.decision
         layout = self._layout(row.occasion.terms)
         vectors = layout.codec.unpack(row.vectors)
+        is_imported = row.occasion.policy == IMPORTED
         estimates, radii = vectors.estimates.tolist(), vectors.radii.tolist()
+        if is_imported:
+            estimates = radii = [None] * len(layout.prices)
         short = self.decision(row)
         return asdict(short) | {
             "limited_by": json.loads(row.limited_by),
             "number": stored.number,
+            "imported": is_imported,
             "chance": row.chance,
             "made_at": row.occasion.made_at,
             "subject": row.subject,
@@ -116,9 +130,9 @@ class Answers:
                 for arm, price in enumerate(layout.prices)
             ],
             "learner_version": row.occasion.learner_version,
-            "feedback": stored.feedback._asdict() if stored.feedback else None,
+            "feedback": _feedback_record(stored.feedback) if stored.feedback else None,
             "scale": "money" if row.chance is None else "logit",
-            "contributions": self._contributions(row, short, vectors),
+            "contributions": [] if is_imported else self._contributions(row, short, vectors),
         }
 
     def _layout(self, terms: int | None) -> RowLayout:
@@ -132,10 +146,11 @@ class Answers:
         city's own."""
         peers = row.occasion.told_by.split(",") if row.occasion.told_by else []
         estimates, radii = vectors.peer_estimates.tolist(), vectors.peer_radii.tolist()
-        estimate: float = short.estimate
-        radius: float | None = short.radius
+        estimate, radius = short.estimate, short.radius
+        assert estimate is not None
+        assert radius is not None
         if row.chance is not None:
-            estimate, radius = _logits(row.chance, short.estimate, short.radius)
+            estimate, radius = _logits(row.chance, estimate, radius)
         own = {
             "origin": self._city,
             "estimate": estimate - sum(estimates),
@@ -148,6 +163,11 @@ class Answers:
                 for origin, estimate, radius in zip(peers, estimates, radii, strict=True)
             ),
         ]
+
+
+def _feedback_record(feedback: Feedback) -> dict[str, Any]:
+    note = feedback.retracted
+    return feedback._asdict() | {"retracted": None if note is None else note._asdict()}
 
 
 def _logits(chance: float, estimate: float, radius: float) -> tuple[float, float | None]:

@@ -135,6 +135,7 @@ class Application:
 
         try:
             self.admission.admit(context)
+            scope["caller"] = context.caller
             if context.path == "/gossip":
                 await self._answer_gossip(scope, receive, answer)
             else:

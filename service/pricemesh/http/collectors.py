@@ -53,6 +53,8 @@ class CityCollector:
         yield from (decisions, feedback, rewards, reward_sums, units_sold)
         for name, description, value in (
             ("pricemesh_learner_version", "Feedback learned, the learner's version", pricing.version),
+            ("pricemesh_lessons_retracted", "Feedback that does not count", pricing.live.counts.retracted),
+            ("pricemesh_relearning", "1 until all retractions are known", pricing.relearner.is_behind),
             ("pricemesh_writer_waiting", "Commands that wait to be committed", self._queue_length()),
             ("pricemesh_pinned", "1 while an operator has pinned the price", "pin" in pricing.controls),
             ("pricemesh_frozen", "1 while learning is frozen", "freeze" in pricing.controls),

@@ -16,8 +16,10 @@ from pricemesh.http import schemas
 from pricemesh.http.admission import scope_of
 from pricemesh.http.answers import example_request
 from pricemesh.http.asgi import GOSSIP_MEDIA_TYPE
+from pricemesh.http.retraction_schemas import LiftRequest, RetractRequest
 from pricemesh.http.routes.bodies import PROBLEMS_OF_A_BODY, problems
 from pricemesh.http.traffic import Traffic, TrafficCall
+from pricemesh.http.truth_schemas import TruthRequest
 
 # What FastAPI does not know of, because the calls read and write these themselves.
 MODELS: tuple[type[BaseModel], ...] = (
@@ -32,7 +34,9 @@ MODELS: tuple[type[BaseModel], ...] = (
     schemas.TickRequest,
     schemas.TrustRequest,
     schemas.BeliefRequest,
-    schemas.TruthRequest,
+    TruthRequest,
+    RetractRequest,
+    LiftRequest,
     schemas.Problem,
 )
 REFERENCE = "#/components/schemas/"
@@ -77,6 +81,7 @@ def _models_of(settings: Settings, traffic: Traffic) -> dict[str, Any]:
     amount |= {"minimum": low, "maximum": high}
     models["PriceBatch"]["properties"]["requests"]["maxItems"] = settings.limits.batch_size
     models[feedback.batch.__name__]["properties"]["items"]["maxItems"] = settings.limits.batch_size
+    models["RetractRequest"]["properties"]["decisions"]["maxItems"] = settings.limits.batch_size
     return models
 
 

@@ -1,13 +1,12 @@
-"""The models of HTTP bodies, in and out: the contract that OpenAPI documents. Beliefs: `belief_schemas.py`.
+"""The models of HTTP bodies, in and out: the contract that OpenAPI documents. Others: `*_schemas.py`.
 
 Incoming numbers are finite, and unknown fields are refused. Field names are public: they never change.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pricemesh.city.addresses import CITY_NAME
 from pricemesh.core.decision import IDENTIFIER
 
 FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -83,25 +82,6 @@ class BeliefRequest(RequestBody):
     local: dict[str, FiniteNumber] = Field(default={}, description="Every declared local feature by name.")
 
 
-class Regret(RequestBody):
-    decisions: Annotated[int, Field(ge=0, le=2**53)]
-    regret: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e12, le=1e12)]
-
-
-class CityTruth(RequestBody):
-    city: Annotated[str, Field(pattern=f"^{CITY_NAME}$")]
-    together: Regret
-    alone: Regret | None = Field(default=None, description="The same city and customers without peers.")
-
-
-class TruthRequest(RequestBody):
-    cities: list[CityTruth] = Field(min_length=1, max_length=64)
-
-
-class TruthReceipt(BaseModel):
-    cities: int
-
-
 class TickResult(BaseModel):
     ticks: int
     absorbed: bool
@@ -119,13 +99,15 @@ class Limit(BaseModel):
 class Decision(BaseModel):
     decision_id: str
     city: str
-    arm: int
+    arm: int | None = Field(description="Null only for an imported decision whose price was no arm's.")
     price: float
-    estimate: float
-    radius: float
-    policy: str
+    estimate: float | None = Field(description="Null only for an imported decision.")
+    radius: float | None
+    policy: str = Field(description="`import` for an imported decision.")
     limited_by: list[Limit]
-    propensity: float = Field(description="The probability with which the arm was chosen.")
+    propensity: float | None = Field(
+        description="The probability with which the arm was chosen; null only if an import did not tell it."
+    )
 
 
 class DecisionBatch(BaseModel):
@@ -137,7 +119,8 @@ class FeedbackReceipt(BaseModel):
     reward: float
     sold: float | None = Field(default=None, description="Units; absent in a city of values.")
     learned: bool = Field(
-        description="False while learning is frozen: the feedback is stored and never learned."
+        description="False while learning is frozen, when the feedback is stored and never learned; and of "
+        "feedback that was retracted."
     )
     version: int | None = Field(description="The learner's version after this feedback.")
 
@@ -157,8 +140,8 @@ class FeedbackOutcomes(BaseModel):
 class ArmScore(BaseModel):
     arm: int
     price: float
-    estimate: float
-    radius: float
+    estimate: float | None = Field(description="Null only for an imported decision.")
+    radius: float | None
 
 
 class Contribution(BaseModel):
@@ -175,18 +158,30 @@ class Contribution(BaseModel):
     )
 
 
+class RetractionNote(BaseModel):
+    """Of the newest retraction in force that covers a feedback."""
+
+    retraction: int
+    at: float
+    by: str
+    reason: str
+
+
 class FeedbackRecord(BaseModel):
     reward: float
     sold: float | None = Field(description="Units; null in a city of values.")
     received_at: float
     by_default: bool
     version: int | None
+    key: str | None = Field(description="Id of the API key that sent it; null without keys.")
+    retracted: RetractionNote | None = Field(description="Why it does not count; null where it does.")
 
 
 class DecisionRecord(Decision):
     """The audit record: everything the city knew when it decided, and the feedback since."""
 
     number: int
+    imported: bool = Field(description="An import brought it: nothing was estimated here.")
     chance: float | None = Field(
         description="The chance of a sale at the chosen price, as predicted then; null where the policy "
         "predicts none."
@@ -209,121 +204,6 @@ class DecisionPage(BaseModel):
     next_before: int | None = Field(
         description="Pass it as `before` for the next page, also after a short one; null on the last."
     )
-
-
-class ArmState(BaseModel):
-    arm: int
-    price: float
-    count: int
-    mean_reward: float | None
-    units_sold: float | None = Field(description="Null in a city of values.")
-
-
-class PeerState(BaseModel):
-    origin: str | None = Field(description="Null until it has answered.")
-    address: str | None = Field(description="Null for a city known through relayed letters only.")
-    epoch: int | None
-    version: int | None
-    age_seconds: float | None = Field(description="Time since it last called, answered, or had a new letter.")
-    status: Literal[
-        "fresh",
-        "relayed",
-        "silent",
-        "left",
-        "quarantined",
-        "dropped",
-        "other terms",
-        "not reached",
-        "not called",
-    ] = Field(
-        description="other terms: it answers, but has other prices, shared features, policy or group, so its "
-        "new letters do not count here until both agree. not called: by this replica, because another one "
-        "is the publisher."
-    )
-    reason: str | None
-    via: str | None = Field(description="The city that brought the letter it is quarantined for.")
-    quarantine_ends: str | None = Field(description="What ends its quarantine.")
-    weights: list[float] = Field(description="Its weight for each arm; with demand one for all.")
-    share: float | None = Field(
-        description="Its share of what this city knows about the shared features: of the information "
-        "(netpool) or of the weights. The rest is the city's own."
-    )
-    bytes_in: int
-    bytes_out: int
-
-
-class FeatureState(BaseModel):
-    name: str
-    min: float
-    max: float
-
-
-class FeatureStates(BaseModel):
-    shared: list[FeatureState]
-    local: list[FeatureState]
-
-
-class GossipState(BaseModel):
-    group: str
-    epoch: int | None = Field(description="Grows when this city is restored from an older state.")
-    published_version: int | None = Field(description="Version of this city's newest letter.")
-    unpublished_lessons: int = Field(
-        description="Feedback learned that is not in the newest letter: it is not news yet (`gossip.news`)."
-    )
-    ticks: int
-    left: bool
-    key: str = Field(description="The public key that verifies this city's letters.")
-    impostor: str | None = Field(
-        description="Which city brought letters in this city's own name under another key, and why they were "
-        "refused. Null if none did since the start."
-    )
-
-
-class Control(BaseModel):
-    value: dict[str, Any]
-    since: float
-
-
-class ClockState(BaseModel):
-    steady: bool = Field(description="False while no feedback window closes, because the time is in doubt.")
-    reason: str | None = Field(description="Why it is not steady.")
-    steps: int = Field(description="How often the clock has jumped since the start.")
-
-
-class RewardState(BaseModel):
-    """The section [reward]; keys of the other kind are absent."""
-
-    kind: Literal["purchase", "value"]
-    cost: float | str | None = Field(default=None, description="Of a unit: a number, or a feature's name.")
-    max_units: int | None = None
-    largest: float | None = None
-    scale: float
-
-
-class ReplicaState(BaseModel):
-    """Of this process, where several serve the city."""
-
-    publisher: bool = Field(description="Whether it signs letters, calls peers and closes windows.")
-    behind_seconds: float = Field(description="Since it knew every row that was committed.")
-
-
-class State(BaseModel):
-    city: str
-    policy: dict[str, Any]
-    version: int
-    decisions: int
-    feedback: int
-    arms: list[ArmState]
-    peers: list[PeerState]
-    gossip: GossipState
-    reward: RewardState
-    features: FeatureStates
-    guardrails: dict[str, float | None]
-    controls: dict[str, Control]
-    clock: ClockState
-    replica: ReplicaState | None = Field(description="null in a city of one process.")
-    warnings: list[str] = Field(description="What an operator should change.")
-    fingerprint: str
 
 
 class Version(BaseModel):

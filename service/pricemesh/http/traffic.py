@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from pydantic import BaseModel
@@ -13,6 +13,7 @@ from pricemesh.city.wait_limit import Gate
 from pricemesh.core.decision import Decision
 from pricemesh.errors import PricemeshError
 from pricemesh.http import schemas
+from pricemesh.http.admission import RequestContext
 from pricemesh.http.answers import Answers, DecisionBodies, DecisionBody, feedback_fault, feedback_outcome
 from pricemesh.http.feedback_reader import FeedbackReader, Item
 from pricemesh.http.price_reader import PriceReader
@@ -20,6 +21,12 @@ from pricemesh.store.commands import FeedbackResult
 
 OPEN_GATE = Gate()
 _encode_json = msgspec.json.Encoder().encode
+
+
+class Caller(Ticket, Protocol):
+    """Who waits for the answer of a call, and the key it was made with."""
+
+    context: RequestContext
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class TrafficCall:
     response: type[BaseModel]
     problems: dict[int, str]
     read: Callable[[bytes], Any]
-    begin: Callable[[Any, Ticket], Any]
+    begin: Callable[[Any, Caller], Any]
     end: Callable[[Any, Any], Any]
     gate: Gate = OPEN_GATE
     size: Callable[[Any], int] | None = None  # of a batch: what it takes of the rate limit
@@ -108,8 +115,8 @@ class Traffic:
     def _decisions(self, _work: None, rows: Sequence[Decision]) -> DecisionBodies:
         return self._answers.decisions(rows)
 
-    def _learn(self, item: Item, ticket: Ticket) -> str:
-        self._pricing.feedback((item,), ticket)
+    def _learn(self, item: Item, caller: Caller) -> str:
+        self._pricing.feedback((item,), caller, caller.context.caller or None)
         return item[0]
 
     def _learned(
@@ -123,12 +130,12 @@ class Traffic:
         return {
             "decision_id": decision_id,
             **amounts,
-            "learned": version is not None,
+            "learned": version is not None and not results[0].is_retracted,
             "version": version,
         }
 
-    def _learn_many(self, items: Sequence[Item], ticket: Ticket) -> Sequence[Item]:
-        self._pricing.feedback(items, ticket)
+    def _learn_many(self, items: Sequence[Item], caller: Caller) -> Sequence[Item]:
+        self._pricing.feedback(items, caller, caller.context.caller or None)
         return items
 
     def _outcomes(self, items: Sequence[Item], results: Sequence[FeedbackResult]) -> dict[str, Any]:

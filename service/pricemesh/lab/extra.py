@@ -5,7 +5,7 @@ Imports nothing of the lab, so that a command can ask before it loads anything e
 
 from pricemesh.history.extra import require
 
-PACKAGES = ("matplotlib",)  # of the extra `lab` in pyproject.toml
+PACKAGES = ("greenlet", "matplotlib")  # of the extra `lab` in pyproject.toml
 CLUSTER_PACKAGES = ("dask", "distributed")  # of the extra `cluster`
 
 

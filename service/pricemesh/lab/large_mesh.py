@@ -51,7 +51,7 @@ class Conditions:
     local: int = 2
     rate: float = 1.0  # feedback a second in every city
     warm_up: int = 600  # lessons of every city before the measurement
-    seconds: int = 60  # of the measurement
+    seconds: int = 30  # of the measurement
     fan_out: int = DEFAULT_FAN_OUT
     news: float = DEFAULT_NEWS
     news_seconds: float = DEFAULT_NEWS_SECONDS

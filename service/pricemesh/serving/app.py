@@ -12,6 +12,7 @@ from fastapi_offline import FastAPIOffline
 from pricemesh.city.addresses import host_of
 from pricemesh.city.clock import watch
 from pricemesh.city.pricing import Pricing
+from pricemesh.city.replicas import ConnectDatabase, connect_database
 from pricemesh.city.settings import Settings
 from pricemesh.dashboard.feed import Feed
 from pricemesh.dashboard.pages import page_routes
@@ -31,6 +32,7 @@ from pricemesh.http.routes.errors import handle_errors
 from pricemesh.http.routes.export import export_routes
 from pricemesh.http.routes.operation import operation_routes
 from pricemesh.http.routes.peers import peer_routes
+from pricemesh.http.routes.retractions import retraction_routes
 from pricemesh.http.state import state_of
 from pricemesh.http.traffic import Traffic
 from pricemesh.logs import RequestLog, logs_are_json
@@ -41,11 +43,15 @@ log = logging.getLogger("pricemesh")
 
 
 def create_app(
-    settings: Settings, runtime: Runtime | None = None, recorder: RequestRecorder | None = None
+    settings: Settings,
+    runtime: Runtime | None = None,
+    recorder: RequestRecorder | None = None,
+    connect: ConnectDatabase = connect_database,
 ) -> Application:
+    """A simulation brings its own runtime, and its own way to the database."""
     runtime = runtime or Runtime()
     metrics = Metrics(settings.city)
-    pricing = Pricing(settings, runtime, observe_commit=metrics.commit)
+    pricing = Pricing(settings, runtime, observe_commit=metrics.commit, connect=connect)
     gossip = Gossip(pricing)
     truth = TruthReports(demo=settings.lab.demo)
     feed = Feed(pricing, gossip, truth, lambda: state_of(pricing, gossip))
@@ -132,6 +138,7 @@ def _add_routes(
         audit_routes(pricing, gossip),
         export_routes(pricing),
         admin_routes(pricing, gossip),
+        retraction_routes(pricing),
         peer_routes(gossip),
         operation_routes(pricing, metrics),
         live_routes(pricing, feed, truth),

@@ -21,6 +21,17 @@ class Feedback(NamedTuple):
     received_at: float
     by_default: bool
     version: int | None
+    key: str | None = None  # of the API that sent it
+    retracted: "RetractionNote | None" = None  # why it does not count
+
+
+class RetractionNote(NamedTuple):
+    """Of the newest retraction in force that covers a feedback."""
+
+    retraction: int
+    at: float
+    by: str
+    reason: str
 
 
 class StoredDecision(NamedTuple):
@@ -66,6 +77,7 @@ class SaveFeedback(msgspec.Struct, frozen=True, gc=False):
     frozen: bool
     decided_after: float  # for decisions made before this, feedback is too late
     margins: Margins | None = None
+    key: str | None = None  # of the API that sends it
 
     @property
     def size(self) -> int:
@@ -162,6 +174,40 @@ class DropOrigin:
     size: int = 1
 
 
+class Selection(NamedTuple):
+    """Which feedback to retract: of these decisions, of this import, received in this time, or sent with this
+    key. One of them is given; a time may be open at one end."""
+
+    decisions: tuple[str, ...] = ()
+    import_name: str | None = None
+    since: float | None = None
+    until: float | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retract:
+    """From now on, let feedback not count. The result is a `RetractionResult`, or the refusal."""
+
+    selection: Selection
+    by: str
+    reason: str
+    at: float
+    size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LiftRetraction:
+    """Let feedback count again, where no other retraction covers it. The result is a `LiftResult`, or the
+    refusal."""
+
+    retraction: int
+    by: str
+    reason: str
+    at: float
+    size: int = 1
+
+
 @dataclass(frozen=True, slots=True)
 class ForgetSubject:
     """Remove a subject from its oldest decisions. The result is from how many; fewer than `limit` when none
@@ -192,8 +238,13 @@ Command = (
     | TrustKey
     | DropOrigin
     | ForgetSubject
+    | Retract
+    | LiftRetraction
     | Probe
 )
+
+
+LARGE_COMMANDS = (SaveSnapshot, Retract, LiftRetraction)  # whatever their size says
 
 
 class Position(NamedTuple):
@@ -203,6 +254,9 @@ class Position(NamedTuple):
     decision: int = 0
     feedback: int = 0
     settled: int = 0
+
+    def furthest(self, other: "Position") -> "Position":
+        return Position(*map(max, self, other))
 
 
 class Unanswered(NamedTuple):
@@ -235,3 +289,38 @@ class FeedbackResult(msgspec.Struct, frozen=True, gc=False):
     reward: float | None = None  # what is stored
     sold: float | None = None
     lesson: Lesson | None = None
+    is_retracted: bool = False  # what is stored does not count
+
+
+class Retraction(NamedTuple):
+    """A row of retractions."""
+
+    id: int
+    made_at: float
+    made_by: str
+    reason: str
+    selection: str  # as JSON
+    feedback_count: int
+    lifted_at: float | None = None
+    lifted_by: str | None = None
+    lift_reason: str | None = None
+
+
+class SelectionCounts(NamedTuple):
+    selected: int  # feedback
+    already_retracted: int  # of these
+    without_feedback: int = 0  # decisions that were named
+
+
+class RetractionResult(NamedTuple):
+    retraction: Retraction
+    counts: SelectionCounts
+    rewrites: int  # of what the learner learns from, with this
+
+
+class LiftResult(NamedTuple):
+    retraction: Retraction
+    restored: int  # feedback that counts again
+    still_retracted: int  # by another retraction
+    pruned: int  # deleted since
+    rewrites: int

@@ -244,10 +244,11 @@ class Database:
         gone by now. It costs microseconds here; in the writer's thread, each look at a file would also wait
         for the interpreter."""
         if (lost := self._backend.fault()) is not None:
-            self._in_doubt, self._version = True, self._confirmed_version
-            self.position = self._confirmed_position
+            self._in_doubt, self._missed = True, []
+            self._version, self.position = self._confirmed_version, self._confirmed_position
             raise InDoubt(f"{lost}. This commit is in the file that was open", StorageCause.GONE)
-        self._confirmed_version, self._confirmed_position = self._version, self.position
+        if not self._missed:  # all of it was returned
+            self._confirmed_version, self._confirmed_position = self._version, self.position
 
     def write(self, commands: Sequence[Command]) -> CommitResult:
         """Carry out all commands in one transaction. After a StorageUnavailable nothing may be acknowledged.
@@ -256,7 +257,8 @@ class Database:
             self._begin(commands)
             connection = self._own()
             if self._in_doubt:
-                self._check_files()
+                if (lost := self._backend.fault()) is not None:
+                    raise StorageUnavailable(lost, StorageCause.GONE)
                 self._recover(connection)
                 self._recover_state(connection)
             self._in_doubt = True
@@ -318,24 +320,21 @@ class Database:
             return InDoubt(f"{text}: {reason(fault)}: {WHAT_TO_DO_IN_DOUBT}", cause)
         return StorageUnavailable(f"{text}: {reason(fault)}: {NOTHING_CHANGED}", cause)
 
-    def _check_files(self) -> None:
-        """Before a commit, when the one before it was not acknowledged."""
-        if (lost := self._backend.fault()) is not None:
-            raise StorageUnavailable(lost, StorageCause.GONE)
-
     def _commit_in_parts(self, parts: Sequence[Sequence[Command]]) -> CommitResult:
-        """Commit each part alone, so that one that the database refuses does not fail the others. Whatever
-        befalls one of them, the lessons of those that were committed are returned."""
+        """Commit each part alone, so that one that the database refuses does not fail the others. What those
+        did that were committed is returned; what was recovered before one that failed waits for the next."""
         outcomes: list[CommitResult] = []
+        position = self._confirmed_position
         for commands in parts:
             try:
                 outcomes.append(self.write(commands))
+                position = position.furthest(outcomes[-1].position)
             except StorageUnavailable as fault:
                 outcomes.append(failed(fault, len(commands)))
             except Exception as fault:
                 log.exception("unforeseen, in a commit")
                 outcomes.append(failed(self._failure("the database failed", fault), len(commands)))
-        total = joined(outcomes, self.position)
+        total = joined(outcomes, position)._replace(is_whole=not self._missed)
         if total.recovered is not None:  # between two of these parts: it is to be read again after the last
             self._in_doubt = self._is_memory_stale = True
         return total

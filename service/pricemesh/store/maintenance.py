@@ -2,26 +2,32 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from sqlalchemy import Connection, select
 
 from pricemesh.errors import NotStarted
 from pricemesh.runtime import Runtime
+from pricemesh.store import schema
 from pricemesh.store.database import Database
-from pricemesh.store.tables import city, compatibility, mesh
+from pricemesh.store.startup import check_description
+from pricemesh.store.tables import city, mesh
 
-OLDEST_REVISION = "0005"  # whose software knows retractions, terms, imports and bases
+REVISION_OF_YEARS = "0005"  # whose software knows retractions, terms, imports and bases
 
 
 class OwnedDatabase(Database):
     @contextmanager
-    def alone(self) -> Iterator[Connection]:
-        """The connection that owns the database, with tables of this version and a city in them."""
+    def alone(self, description: dict[str, Any] | None = None) -> Iterator[Connection]:
+        """The connection that owns the database, with tables of this version and a city in them. With a
+        description the city must have been made for it, or is made for it now."""
         with self._starting():
             connection = self._own_patiently()
             self._check_schema(connection)
             self._backend.limit(connection, None)  # a large table takes its time
             with connection.begin():
+                if description is not None:
+                    check_description(connection, self._city, description)
                 name = connection.scalar(select(city.c.name))
             if name is None:
                 raise NotStarted("no city has used this database yet: there is nothing to change")
@@ -32,12 +38,16 @@ class OwnedDatabase(Database):
 
 @contextmanager
 def owning(
-    url: str, city_name: str, runtime: Runtime | None = None, lock_wait_seconds: float = 0.0
+    url: str,
+    city_name: str,
+    runtime: Runtime | None = None,
+    lock_wait_seconds: float = 0.0,
+    description: dict[str, Any] | None = None,
 ) -> Iterator[Connection]:
     """Nothing that the caller does outside a transaction of this connection is in the database."""
     database = OwnedDatabase(url, city_name, runtime or Runtime(), lock_wait_seconds)
     try:
-        with database.alone() as connection:
+        with database.alone(description) as connection:
             yield connection
     finally:
         database.close()
@@ -48,9 +58,4 @@ def mark_rewritten(connection: Connection) -> None:
     more, and letters go on under a new epoch."""
     connection.execute(city.update().values(rewrites=city.c.rewrites + 1))
     connection.execute(mesh.update().values(epoch=mesh.c.epoch + 1))
-    keep_older_software_out(connection)
-
-
-def keep_older_software_out(connection: Connection) -> None:
-    """In a transaction that older software would not understand."""
-    connection.execute(compatibility.update().values(oldest_revision=OLDEST_REVISION))
+    schema.require(connection, REVISION_OF_YEARS)

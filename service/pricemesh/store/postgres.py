@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from pricemesh.errors import DatabaseInUse, PricemeshError, SchemaOutdated, StorageCause, StorageUnavailable
 from pricemesh.store.backend import NO_VERSIONS, InsertResult, TimeLimits, Versions
 from pricemesh.store.causes import cause_of
-from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback, SaveSnapshot
+from pricemesh.store.commands import LARGE_COMMANDS, Command, SaveDecisions, SaveFeedback
 from pricemesh.store.faults import driver_fault, driver_rows, reason
 from pricemesh.store.tables import metadata
 
@@ -53,13 +53,16 @@ class Postgres:
     idle_in_transaction_seconds = IDLE_IN_TRANSACTION_SECONDS
 
     def __init__(self, url: URL, limits: TimeLimits) -> None:
-        self.engine = _engine(url, limits, self.idle_in_transaction_seconds)
+        self.engine = self._connect(url, limits)
         self.committing = False
         self.shared = False
         self._commits_each = False  # whether a statement is a transaction of its own
         self._limit_seconds: float | None = None  # on the writer's connection, for a small commit
         self._limit_factor = 1
         self._session: tuple[int, str] | None = None  # of this city's newest connection that had the lock
+
+    def _connect(self, url: URL, limits: TimeLimits) -> Engine:
+        return _engine(url, limits, self.idle_in_transaction_seconds)
 
     def own(self, city: str) -> Connection:
         connection = self.engine.connect()
@@ -103,7 +106,7 @@ class Postgres:
     def _limit_by_size(self, connection: Connection, commands: Sequence[Command]) -> None:
         """Two more calls to the server where a large commit follows a small one, or a small one a large."""
         is_large = sum([command.size for command in commands]) >= LARGE_COMMIT_ROWS
-        is_large |= any(type(command) is SaveSnapshot for command in commands)
+        is_large |= any(isinstance(command, LARGE_COMMANDS) for command in commands)
         factor = LARGE_COMMIT_FACTOR if is_large else 1
         if factor != self._limit_factor and self._limit_seconds is not None:
             self._set_limit(connection, factor * self._limit_seconds)

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, insert, select
 
 from pricemesh.runtime import Runtime
+from pricemesh.store import schema
 from pricemesh.store.commands import SaveSnapshot
-from pricemesh.store.maintenance import keep_older_software_out
+from pricemesh.store.maintenance import REVISION_OF_YEARS
 from pricemesh.store.replay import CountedReplay, Progress, Replay
 from pricemesh.store.startup import StoredState, read_state
 from pricemesh.store.state_writes import save_state
@@ -93,7 +94,7 @@ class PruneTransaction:
                 id=1, version=learned.version, tallies=learned.tallies, payload=learned.payload
             )
         )
-        keep_older_software_out(self._connection)
+        schema.require(self._connection, REVISION_OF_YEARS)
 
 
 def plan_prune(connection: Connection, age: Age) -> PrunePlan:

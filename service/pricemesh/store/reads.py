@@ -9,12 +9,21 @@ from sqlalchemy import Connection, bindparam, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pricemesh.core.decision import COLUMNS, Decision
-from pricemesh.errors import StorageUnavailable
+from pricemesh.errors import PricemeshError, StorageUnavailable
 from pricemesh.store import schema
 from pricemesh.store.backend import Backend
-from pricemesh.store.commands import Feedback, Lesson, StoredDecision
+from pricemesh.store.commands import (
+    Feedback,
+    Lesson,
+    Retraction,
+    RetractionNote,
+    Selection,
+    SelectionCounts,
+    StoredDecision,
+)
 from pricemesh.store.faults import reason
-from pricemesh.store.tables import decisions, feedback, retracted
+from pricemesh.store.retracting import count_selected, retractions_from, retractions_in_force
+from pricemesh.store.tables import decisions, feedback, retracted, retractions
 
 MAX_SCANNED_ROWS = (
     50_000  # of decisions, for a page: a filter that few of them pass must not read all of them
@@ -34,8 +43,15 @@ FROM decisions LEFT JOIN feedback ON feedback.decision = decisions.number
 WHERE decisions.id """
 
 
+_FEEDBACK_FIELDS = Feedback._fields[:-1]  # all but the retraction
 # Of a row of `RowPage`.
-STORED_COLUMNS = ("number", *COLUMNS, *Feedback._fields, "is_retracted", "import_id")
+STORED_COLUMNS = ("number", *COLUMNS, *_FEEDBACK_FIELDS, "is_retracted", "import_id")
+_COLUMNS = (
+    decisions.c.number,
+    *(decisions.c[name] for name in COLUMNS),
+    *(feedback.c[name] for name in _FEEDBACK_FIELDS),
+)
+_WITH_FEEDBACK = decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number)
 MAX_INDEXED_ROWS = 200_000  # of a time, whose numbers are looked up in the index
 
 Result = TypeVar("Result")
@@ -59,6 +75,12 @@ class Recall(NamedTuple):
 
     decisions: dict[str, Decision]  # by id, those that exist
     latest_prices: dict[str, float]  # by subject
+
+
+class Totals(NamedTuple):
+    decisions: int
+    feedback: int
+    retractions: list[Retraction]  # the newest in force
 
 
 class Reader:
@@ -141,13 +163,26 @@ class Reader:
             price: float | None = connection.scalar(_LATEST_PRICE, {"subject": subject})
             return price
 
-    def totals(self) -> tuple[int, int]:
+    def totals(self) -> Totals:
         """How many decisions and feedback there were, by their highest numbers: also those that were
-        pruned."""
+        pruned. And what is retracted of them."""
         with self._connection() as connection:
             decision_count = connection.scalar(select(sa.func.max(decisions.c.number))) or 0
             feedback_count = connection.scalar(select(sa.func.max(feedback.c.number))) or 0
-            return decision_count, feedback_count
+            return Totals(decision_count, feedback_count, retractions_in_force(connection))
+
+    def selected(self, selection: Selection) -> SelectionCounts:
+        """What a retraction would cover now, or its refusal."""
+        with self._connection() as connection:
+            counts = count_selected(connection, selection)
+        if isinstance(counts, PricemeshError):
+            raise counts
+        return counts
+
+    def retractions(self, *, limit: int, before: int | None = None) -> list[Retraction]:
+        """Newest first, also those that were lifted."""
+        with self._connection() as connection:
+            return retractions_from(connection, before, limit)
 
     def reachable(self) -> bool:
         """Whether the database answers and its schema is the one this version needs."""
@@ -233,7 +268,7 @@ def rows_query(
     """As `page_query`, but up the primary key, and by price: numbers of arms change with the ladder."""
     number, numbers = decisions.c.number, retracted.c.feedback
     is_retracted = select(numbers).where(numbers == feedback.c.number).exists()
-    query = _with_feedback().add_columns(is_retracted, decisions.c.import_id)
+    query = select(*_COLUMNS, is_retracted, decisions.c.import_id).select_from(_WITH_FEEDBACK)
     query = query.where(number > after, number <= highest)
     if price is not None:
         query = query.where(decisions.c.price == price)
@@ -258,16 +293,22 @@ def older_query(lowest: int, since: float | None, until: float | None) -> sa.Sel
 
 
 def _with_feedback() -> sa.Select[Any]:
+    newest = select(sa.func.max(retracted.c.retraction)).where(retracted.c.feedback == feedback.c.number)
     return select(
-        decisions.c.number,
-        *(decisions.c[name] for name in COLUMNS),
-        *(feedback.c[name] for name in Feedback._fields),
-    ).select_from(decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number))
+        *_COLUMNS,
+        retractions.c.id,
+        retractions.c.made_at.label("retracted_at"),
+        retractions.c.made_by,
+        retractions.c.reason,
+    ).select_from(_WITH_FEEDBACK.outerjoin(retractions, retractions.c.id == newest.scalar_subquery()))
 
 
 def _stored_decision(row: Any) -> StoredDecision:
     number, *values = row
     decision, answer = values[: len(COLUMNS)], values[len(COLUMNS) :]
-    return StoredDecision(
-        number, Decision.from_columns(decision), Feedback(*answer) if answer[0] is not None else None
-    )
+    stored = None
+    if answer[0] is not None:
+        note = answer[len(_FEEDBACK_FIELDS) :]
+        fields = dict(zip(_FEEDBACK_FIELDS, answer, strict=False))
+        stored = Feedback(**fields, retracted=RetractionNote(*note) if note[0] else None)
+    return StoredDecision(number, Decision.from_columns(decision), stored)

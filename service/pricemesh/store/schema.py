@@ -45,6 +45,13 @@ def exists(revision: str) -> bool:
     return revision in _known_revisions()
 
 
+def require(connection: Connection, revision: str) -> None:
+    """From now on software made for an earlier revision cannot use the tables."""
+    known, column = _known_revisions(), compatibility.c.oldest_revision
+    later = known[: known.index(revision)]
+    connection.execute(compatibility.update().where(column.not_in(later)).values(oldest_revision=revision))
+
+
 @cache
 def _known_revisions() -> tuple[str, ...]:
     """Newest first. Read once: `/readyz` compares revisions at every call."""

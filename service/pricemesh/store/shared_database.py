@@ -14,11 +14,13 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from pricemesh.errors import NotStarted, StepConflict, StorageUnavailable
+from pricemesh.errors import InDoubt, NotStarted, StepConflict, StorageUnavailable
 from pricemesh.store.backend import Backend
+from pricemesh.store.causes import cause_of
 from pricemesh.store.commands import Command, Position, SaveDecisions, SaveFeedback
 from pricemesh.store.commit_result import CommitResult
 from pricemesh.store.database import Database
+from pricemesh.store.faults import WHAT_TO_DO_IN_DOUBT, reason
 from pricemesh.store.lease import Lease
 from pricemesh.store.postgres import lock_key
 from pricemesh.store.shared_log import (
@@ -100,7 +102,7 @@ class SharedDatabase(Database):
             outcome = self._commit_in_parts([[commands[i] for i in places] for places in parts])
             by_place = dict(zip([i for places in parts for i in places], outcome.results, strict=True))
             outcome = outcome._replace(results=[by_place[i] for i in range(len(commands))])
-        return outcome._replace(is_whole=not self._own_rows)
+        return outcome._replace(is_whole=not self._own_rows and not self._missed)
 
     def _write_again(self, commands: Sequence[Command]) -> CommitResult:
         """Where another replica has just written the same id, or feedback for the same decision, once more:
@@ -126,9 +128,16 @@ class SharedDatabase(Database):
                 self._own_rows.add(first, after.decision)
                 return outcome._replace(position=before)
         elif after != before and not self._follows(outcome):
-            self._look(connection)
+            self._look_after_commit(connection)
             return outcome._replace(lessons=[], released=[], position=self.position, version=self._version)
         return outcome
+
+    def _look_after_commit(self, connection: Connection) -> None:
+        try:
+            self._look(connection)
+        except SQLAlchemyError as fault:
+            text = f"committed, but the database cannot be read: {reason(fault)}: {WHAT_TO_DO_IN_DOUBT}"
+            raise InDoubt(text, cause_of(fault)) from None
 
     def _follows(self, outcome: CommitResult) -> bool:
         """Whether feedback comes directly after what this replica has learned and counted."""
@@ -162,6 +171,7 @@ class SharedDatabase(Database):
         self._in_doubt = self._is_silent = False
         missed, self._missed = self._missed, []
         recovered, self._recovered = self._recovered, None
+        self.confirm()
         seen = CommitResult([], [], [], position=self.position, version=self._version, recovered=recovered)
         return seen.after(missed)
 

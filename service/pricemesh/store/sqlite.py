@@ -1,16 +1,9 @@
-"""SQLite: connections, the end of the WAL, the WAL checkpoint size and the statements of traffic.
+"""SQLite: connections, the end of the WAL and the WAL checkpoint size."""
 
-The statements go to the driver directly: for many small rows, most of the time would otherwise go into
-preparing parameters.
-"""
-
-import json
 import logging
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
-from itertools import chain
 from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine, event, text
@@ -18,10 +11,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from pricemesh.errors import NotStarted, PricemeshError, StorageUnavailable
-from pricemesh.store import schema
+from pricemesh.store import schema, sqlite_statements
 from pricemesh.store.backend import NO_VERSIONS, InsertResult, TimeLimits, Versions
 from pricemesh.store.commands import Command
-from pricemesh.store.faults import driver_rows, reason
+from pricemesh.store.faults import reason
 from pricemesh.store.sqlite_file import OpenFile
 from pricemesh.store.sqlite_lock import LockFile
 
@@ -33,18 +26,12 @@ log = logging.getLogger("pricemesh")
 SHORT_WAL_PAGES, LONG_WAL_PAGES = 400, 4000
 LARGE_COMMIT_ROWS = 500
 LAST_BUSY_TIMEOUT_MS = 500  # for other programs that have a moved file open when the city stops
-ROWS_PER_STATEMENT = 100  # the driver caches about as many prepared statements
 
 _PRAGMAS = (
     "synchronous=FULL",
     "foreign_keys=ON",
     f"wal_autocheckpoint={SHORT_WAL_PAGES}",
 )
-_LATEST_PRICES = """
-SELECT decisions.subject, decisions.price FROM json_each(?) AS requested CROSS JOIN decisions
-ON decisions.number = (
-  SELECT number FROM decisions WHERE subject = requested.value ORDER BY number DESC LIMIT 1
-)"""
 
 
 class Sqlite:
@@ -193,19 +180,11 @@ class Sqlite:
         columns: Mapping[str, Sequence[Any]],
         versions: Versions = NO_VERSIONS,
     ) -> InsertResult:
-        # The driver binds a bytearray about twice as fast as bytes, for which it first looks for an adapter.
-        values = [map(bytearray, each) if name == "vectors" else each for name, each in columns.items()]
-        rows = list(zip(*values, strict=True))
-        number = 0
-        for start in range(0, len(rows), ROWS_PER_STATEMENT):
-            several = rows[start : start + ROWS_PER_STATEMENT]
-            statement = _insert_statement(table, tuple(common), tuple(columns), len(several))
-            result = connection.exec_driver_sql(statement, (*common.values(), *chain.from_iterable(several)))
-            number = result.lastrowid
+        number = sqlite_statements.insert_rows(connection, table, common, columns)
         return InsertResult(number, versions.after)
 
     def select_by_id(self, connection: Connection, query: str, ids: Sequence[str]) -> Sequence[Any]:
-        return _rows(connection, f"{query} IN (SELECT value FROM json_each(?))", ids)
+        return sqlite_statements.select_by_id(connection, query, ids)
 
     @contextmanager
     def reading(self, connection: Connection) -> Iterator[None]:
@@ -213,20 +192,8 @@ class Sqlite:
             yield
 
     def latest_prices(self, connection: Connection, subjects: Sequence[str]) -> Sequence[Any]:
-        return _rows(connection, _LATEST_PRICES, subjects)
+        return sqlite_statements.latest_prices(connection, subjects)
 
 
 def _busy_timeout(seconds: float) -> str:
     return f"busy_timeout={round(1000 * seconds)}"
-
-
-@cache
-def _insert_statement(table: str, common: tuple[str, ...], columns: tuple[str, ...], rows: int) -> str:
-    """Common values are numbered parameters, so that they are bound once for all rows."""
-    marks = ", ".join([*(f"?{i}" for i in range(1, len(common) + 1)), *("?" for _ in columns)])
-    return f"INSERT INTO {table} ({', '.join(common + columns)}) VALUES " + ", ".join([f"({marks})"] * rows)
-
-
-def _rows(connection: Connection, query: str, values: Sequence[str]) -> Sequence[Any]:
-    """The rows of a query whose one parameter is a JSON array."""
-    return driver_rows(connection.exec_driver_sql(query, (json.dumps(values),)))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, insert, select
+from sqlalchemy import Column, Connection, case, insert, select
 
 from pricemesh.store.commands import (
     AddPeers,
@@ -41,8 +41,9 @@ def save_state(connection: Connection, command: Command) -> None:
             rows = [{"origin": origin, "letter": wire, "received_at": at} for origin, wire in pairs]
             _replace(connection, letters.c.origin, rows)
         case UpdateMesh(epoch, memory):
-            changes = {"epoch": epoch, "memory": memory}
-            values = {name: value for name, value in changes.items() if value is not None}
+            values: dict[str, Any] = {} if memory is None else {"memory": memory}
+            if epoch is not None:  # never back: a retraction may have begun a later one meanwhile
+                values["epoch"] = case((mesh.c.epoch < epoch, epoch), else_=mesh.c.epoch)
             connection.execute(mesh.update().values(**values))
         case AddPeers(addresses, at):
             _replace(connection, peers.c.address, [{"address": each, "since": at} for each in addresses])

@@ -17,9 +17,11 @@ from pricemesh.store.commands import (
     FeedbackStatus,
     ForgetSubject,
     Lesson,
+    LiftRetraction,
     Margins,
     Position,
     Probe,
+    Retract,
     SaveDecisions,
     SaveFeedback,
     SaveSnapshot,
@@ -28,6 +30,7 @@ from pricemesh.store.commands import (
 from pricemesh.store.commit_result import CommitResult
 from pricemesh.store.forgetting import forget_subject
 from pricemesh.store.reads import decisions_by_id, feedback_by_id
+from pricemesh.store.retracting import lift, retract, retracted_decisions
 from pricemesh.store.shared_log import record_change
 from pricemesh.store.state_writes import save_state
 from pricemesh.store.tables import (
@@ -36,8 +39,9 @@ from pricemesh.store.tables import (
     feedback,
 )
 
-FeedbackRow = tuple[int, float, float | None, float, int | None]  # as FEEDBACK_COLUMNS
-FEEDBACK_COLUMNS = ("decision", "reward", "sold", "received_at", "version")
+# As FEEDBACK_COLUMNS.
+FeedbackRow = tuple[int, float, float | None, float, int | None, str | None]
+FEEDBACK_COLUMNS = ("decision", "reward", "sold", "received_at", "version", "key")
 # Among the decisions of one commit.
 MOSTLY_COMMON_COLUMNS = ("subject", "limited_by", "propensity", "chance", *Occasion._fields)
 
@@ -81,6 +85,10 @@ def carry_out(
             version = defaults[-1].version if defaults else version
         elif isinstance(command, ForgetSubject):
             results[i] = forget_subject(connection, command.subject, command.limit)
+        elif isinstance(command, Retract):
+            results[i] = retract(connection, command)
+        elif isinstance(command, LiftRetraction):
+            results[i] = lift(connection, command)
         else:
             save_state(connection, command)
     is_change = backend.shared and not {type(command) for _, command in others} <= NOT_IN_MEMORY
@@ -165,7 +173,9 @@ def _save_feedback(
     ids = list({id_ for _, command in commands for id_, _ in command.items})
     by_id = feedback_by_id(backend, connection, ids)
     stored = {id_: row[7:10] for id_, row in by_id.items() if row[7] is not None}  # reward, sold, version
+    retracted = retracted_decisions(connection, [by_id[id_][1] for id_ in stored]) if stored else ()
     rows: list[FeedbackRow] = []
+    new_ids: set[str] = set()
     for i, command in commands:
         results[i] = []
         for id_, amount in command.items:
@@ -179,7 +189,7 @@ def _save_feedback(
                 reward, sold, row_version = stored[id_]
                 same = amount == (reward if command.margins is None else sold)
                 status = FeedbackStatus.AGAIN if same else FeedbackStatus.OTHER_REWARD
-                result = FeedbackResult(status, row_version, reward, sold)
+                result = FeedbackResult(status, row_version, reward, sold, is_retracted=number in retracted)
             elif made_at < command.decided_after:
                 result = FeedbackResult(FeedbackStatus.TOO_LATE)
             else:
@@ -194,23 +204,26 @@ def _save_feedback(
                 status = FeedbackStatus.LEARNED if lesson else FeedbackStatus.STORED
                 result = FeedbackResult(status, row_version, reward, sold, lesson)
                 stored[id_] = (reward, sold, row_version)
-                rows.append((number, reward, sold, command.at, row_version))
+                new_ids.add(id_)
+                rows.append((number, reward, sold, command.at, row_version, command.key))
             results[i].append(result)
     position, shift = _insert_feedback(
         backend, connection, rows, position, before, version - before, by_default=False
     )
     if shift:
-        for i, _ in commands:
-            results[i] = [_shifted(result, shift) for result in results[i]]
+        for i, command in commands:
+            pairs = zip(command.items, results[i], strict=True)
+            results[i] = [_shifted(each, shift) if id_ in new_ids else each for (id_, _), each in pairs]
     return version + shift, position, [row[0] for row in rows]
 
 
 def _shifted(result: FeedbackResult, shift: int) -> FeedbackResult:
-    """The same of a lesson whose version is higher by `shift`."""
-    if result.lesson is None:
+    """The same of feedback whose version is higher by `shift`, or of its repetition in the same commit."""
+    if result.version is None:
         return result
-    version = result.lesson.version + shift
-    lesson = msgspec.structs.replace(result.lesson, version=version)
+    version, lesson = result.version + shift, result.lesson
+    if lesson is not None:
+        lesson = msgspec.structs.replace(lesson, version=version)
     return msgspec.structs.replace(result, version=version, lesson=lesson)
 
 
@@ -285,7 +298,7 @@ def _close_window(
             row_version = version
             made = (row.chance, waited, row.price, row.terms)
             lessons.append(Lesson(row.arm, row.vectors, reward, version, sold, *made))
-        rows.append((row.number, reward, sold, command.at, row_version))
+        rows.append((row.number, reward, sold, command.at, row_version, None))
     position, shift = _insert_feedback(
         backend, connection, rows, position, version - len(lessons), len(lessons), by_default=True
     )

@@ -2,13 +2,16 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from pricemesh.lab.torture.defects import DEFECTS, planted
-from pricemesh.lab.torture.plan import ACTIONS, make_plan
+from pricemesh.lab.torture.defects import DEFECTS
+from pricemesh.lab.torture.plan import ACTIONS, REPLICA_ACTIONS, make_plan
+from pricemesh.lab.torture.planting import planted
 from pricemesh.lab.torture.run import find_defect, run_seed, run_with_defect, shorten
 
 SEEDS, STEPS, GROUPS = 200, 120, 8
@@ -36,13 +39,25 @@ FAILED_ONCE = {  # seed and steps: what it found
 }
 
 
+FAILED_WITH_REPLICAS = {
+    (6012, 200): "the same feedback twice in one commit was answered with two versions",
+}
+
+
 @pytest.mark.parametrize(("seed", "steps"), FAILED_ONCE)
 def test_a_seed_that_failed_once_does_not_fail_again(seed: int, steps: int) -> None:
-    assert run_seed(seed, steps).violation is None
+    assert run_seed(seed, steps, has_replicas=False).violation is None
 
 
-def test_a_seed_repeats_its_run_to_the_byte_in_any_process() -> None:
-    script = "from pricemesh.lab.torture.run import run_seed; print(run_seed(11, 150).digest)"
+@pytest.mark.parametrize(("seed", "steps"), FAILED_WITH_REPLICAS)
+def test_a_seed_with_replicas_that_failed_once_does_not_fail_again(seed: int, steps: int) -> None:
+    assert run_seed(seed, steps, has_replicas=True).violation is None
+
+
+@pytest.mark.parametrize("has_replicas", [False, True])
+def test_a_seed_repeats_its_run_to_the_byte_in_any_process(has_replicas: bool) -> None:
+    run = f"run_seed(11, 100, {has_replicas})"
+    script = f"from pricemesh.lab.torture.run import run_seed; print({run}.digest)"
     digests = {
         subprocess.run(
             [sys.executable, "-c", script],
@@ -54,13 +69,20 @@ def test_a_seed_repeats_its_run_to_the_byte_in_any_process() -> None:
         ).stdout
         for hash_seed in ("1", "2")
     }
-    assert digests == {f"{run_seed(11, 150).digest}\n"}
-    assert run_seed(12, 150).digest not in digests
+    assert digests == {f"{run_seed(11, 100, has_replicas).digest}\n"}
+    assert run_seed(12, 100, has_replicas).digest not in digests
 
 
 def test_plans_draw_every_action() -> None:
-    drawn = {step.action for seed in range(30) for step in make_plan(seed, 300).steps}
-    assert drawn == set(ACTIONS)
+    for has_replicas, actions in ((False, set(ACTIONS)), (True, {*ACTIONS, *REPLICA_ACTIONS})):
+        plans = [make_plan(seed, 300, has_replicas) for seed in range(30)]
+        assert {step.action for plan in plans for step in plan.steps} == actions
+
+
+def test_about_half_of_the_meshes_have_replicas() -> None:
+    counts = [max(make_plan(seed, 1).replicas) for seed in range(400)]
+    assert 160 <= sum(count > 1 for count in counts) <= 240  # four standard errors
+    assert set(counts) == {1, 2, 3}
 
 
 def test_a_seed_has_one_plan_and_every_seed_another() -> None:
@@ -68,7 +90,7 @@ def test_a_seed_has_one_plan_and_every_seed_another() -> None:
     assert make_plan(3, 50).steps != make_plan(4, 50).steps
 
 
-QUICKLY_FOUND = ("answer-before-commit", "no-deduplication", "version-reused", "learned-twice")
+QUICKLY_FOUND = ("answer-before-commit", "no-deduplication", "version-reused", "learned-twice", "lease-kept")
 
 
 @pytest.mark.parametrize("name", QUICKLY_FOUND)
@@ -93,6 +115,34 @@ def test_a_history_is_shortened_to_steps_that_still_fail() -> None:
         shortest = shorten(violation, STEPS)
     assert shortest.invariant == violation.invariant
     assert 0 < len(shortest.history) < len(violation.history)
+
+
+POOL = """
+import os, sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pricemesh.lab.torture.run import prepare_worker
+
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=prepare_worker) as pool:
+        print(pool.submit(os.getpid).result(), flush=True)
+        sys.stdin.read()
+"""
+
+
+def test_workers_end_when_the_command_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "pool.py"
+    script.write_text(POOL)
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, script], stdin=pipe, stdout=pipe, text=True) as command:
+        assert command.stdout is not None
+        worker = os.pidfd_open(int(command.stdout.readline()))
+        command.kill()
+    try:
+        ready, _, _ = select.select([worker], [], [], 60)
+    finally:
+        os.close(worker)
+    assert ready
 
 
 def test_the_command_writes_its_result_as_json() -> None:

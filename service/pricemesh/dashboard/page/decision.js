@@ -51,12 +51,12 @@ function showFault(text) {
 }
 
 function paint() {
-  const { arm, estimate, radius, feedback, limited_by: limits, contributions } = record;
+  const { arm, estimate, radius, feedback, imported, limited_by: limits, contributions } = record;
   say(byId("record-title"), `${price(record.price)} given at ${moment(record.made_at)}`);
   const facts = [
     ["Id", record.decision_id],
-    ["Estimate", `${number(estimate)} ± ${number(radius)}`],
-    ["Chosen with probability", number(record.propensity)],
+    ["Estimate", imported ? "none: this decision was imported" : `${number(estimate)} ± ${number(radius)}`],
+    ["Chosen with probability", record.propensity === null ? "not known" : number(record.propensity)],
     ...(record.chance === null ? [] : [["Chance of a sale", number(record.chance)]]),
     [feedback && feedback.sold !== null ? "Sold" : "Reward", feedback ? `${feedback.sold === null ? "" : `${count(feedback.sold)}, worth `}${number(feedback.reward)}${feedback.by_default ? " by default" : ""}${feedback.version === null ? ", not learned (frozen)" : `, learned as version ${count(feedback.version)}`}` : "none yet"],
     ["Policy", `${record.policy}, learner version ${count(record.learner_version)}`],
@@ -66,11 +66,17 @@ function paint() {
   byId("facts").replaceChildren(...facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
   const rules = new Map(limits.flatMap((limit) => limit.arms.map((k) => [k, limit.rule])));
   const arms = record.arms.map((each) => ({ ...each, out: rules.get(each.arm) }));
+  for (const card of ["parts-card", "then-card"]) byId(card).hidden = imported;
+  showContext();
+  if (imported) return;
   say(byId("waterfall-note"), partsNote(record));
   drawWaterfall(byId("waterfall"), contributions, record);
   asTable(byId("waterfall-table"), () => waterfallTable(contributions, record));
   drawIntervals(byId("then"), arms, arm, record.scale === "logit" ? "money expected" : undefined);
   asTable(byId("then-table"), () => intervalsTable("What the city believed of each price then", arms, arm));
+}
+
+function showContext() {
   const context = ["shared", "local"].flatMap((part) => Object.entries(record.context[part]).map(([name, value]) => ({ part, name, value })));
   byId("context").replaceChildren(table("The context of the request", [["Feature", (each) => each.name], ["Kind", (each) => each.part], ["Value", (each) => number(each.value), true]], context));
 }

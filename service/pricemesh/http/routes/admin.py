@@ -10,6 +10,7 @@ from pricemesh.http import schemas
 from pricemesh.http.forget_schemas import ForgetRequest, ForgetResult
 from pricemesh.http.routes.bodies import json_response, problems, read, takes
 from pricemesh.http.state import state_of
+from pricemesh.http.state_schemas import State
 
 
 def admin_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
@@ -26,7 +27,7 @@ def _add_pin_and_freeze(router: APIRouter, pricing: Pricing, gossip: Gossip) -> 
     @router.post(
         "/pin",
         summary="Set one price for every request",
-        response_model=schemas.State,
+        response_model=State,
         **takes(
             schemas.PinRequest,
             {"price": pricing.settings.arms.prices[-1], "reason": "campaign"},
@@ -38,7 +39,7 @@ def _add_pin_and_freeze(router: APIRouter, pricing: Pricing, gossip: Gossip) -> 
         await pricing.pin(body.price, body.reason)
         return json_response(await state_of(pricing, gossip))
 
-    @router.delete("/pin", summary="Lift the pin", response_model=schemas.State, responses=problems({}))
+    @router.delete("/pin", summary="Lift the pin", response_model=State, responses=problems({}))
     async def lift_pin() -> Response:
         await pricing.lift("pin")
         return json_response(await state_of(pricing, gossip))
@@ -46,7 +47,7 @@ def _add_pin_and_freeze(router: APIRouter, pricing: Pricing, gossip: Gossip) -> 
     @router.post(
         "/freeze",
         summary="Store feedback without learning from it",
-        response_model=schemas.State,
+        response_model=State,
         **takes(schemas.FreezeRequest, {"reason": "suspicious rewards"}, {}),
     )
     async def freeze(request: Request) -> Response:
@@ -54,7 +55,7 @@ def _add_pin_and_freeze(router: APIRouter, pricing: Pricing, gossip: Gossip) -> 
         await pricing.freeze(body.reason)
         return json_response(await state_of(pricing, gossip))
 
-    @router.delete("/freeze", summary="Lift the freeze", response_model=schemas.State, responses=problems({}))
+    @router.delete("/freeze", summary="Lift the freeze", response_model=State, responses=problems({}))
     async def lift_freeze() -> Response:
         await pricing.lift("freeze")
         return json_response(await state_of(pricing, gossip))
@@ -85,7 +86,7 @@ def _add_tick_and_leave(router: APIRouter, pricing: Pricing, gossip: Gossip) -> 
     async def leave() -> Response:
         return json_response({"told": await gossip.operators.leave()})
 
-    @router.delete("/leave", summary="Rejoin the mesh", response_model=schemas.State, responses=problems({}))
+    @router.delete("/leave", summary="Rejoin the mesh", response_model=State, responses=problems({}))
     async def join() -> Response:
         await gossip.operators.join()
         return json_response(await state_of(pricing, gossip))

@@ -13,6 +13,7 @@ from pricemesh.http import schemas
 from pricemesh.http.answers import Answers
 from pricemesh.http.routes.bodies import json_response, problems
 from pricemesh.http.state import state_of
+from pricemesh.http.state_schemas import State
 
 
 def audit_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
@@ -51,9 +52,7 @@ def audit_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
     ) -> Response:
         return json_response(answers.record(await pricing.decision(decision_id)))
 
-    @router.get(
-        "/state", summary="What this city believes", response_model=schemas.State, responses=problems({})
-    )
+    @router.get("/state", summary="What this city believes", response_model=State, responses=problems({}))
     async def state() -> Response:
         return json_response(await state_of(pricing, gossip))
 

@@ -11,6 +11,7 @@ from pricemesh.gossip.mesh import Gossip
 from pricemesh.http import schemas
 from pricemesh.http.routes.bodies import json_response, problems, read, takes
 from pricemesh.http.state import state_of
+from pricemesh.http.state_schemas import State
 
 Origin = Annotated[str, PathParameter(pattern=f"^{CITY_NAME}$")]
 
@@ -26,7 +27,7 @@ def peer_routes(gossip: Gossip) -> APIRouter:
     @router.delete(
         "/{origin}",
         summary="Drop a peer: subtract its letters from the learner and refuse new ones",
-        response_model=schemas.State,
+        response_model=State,
         responses=refusals,
     )
     async def drop(origin: Origin) -> Response:
@@ -36,7 +37,7 @@ def peer_routes(gossip: Gossip) -> APIRouter:
     @router.post(
         "/{origin}/readmit",
         summary="Accept letters of a dropped peer again",
-        response_model=schemas.State,
+        response_model=State,
         responses=refusals,
     )
     async def readmit(origin: Origin) -> Response:
@@ -46,7 +47,7 @@ def peer_routes(gossip: Gossip) -> APIRouter:
     @router.post(
         "/{origin}/trust",
         summary="Accept a new key of a peer that was set up anew",
-        response_model=schemas.State,
+        response_model=State,
         **takes(schemas.TrustRequest, {"key": "00" * 32}, {404: "The name is this city's own."}),
     )
     async def trust(origin: Origin, request: Request) -> Response:

@@ -1,17 +1,27 @@
 """What a step of a plan does. Each method is an action of `plan.ACTIONS`, and returns its line of history."""
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from pricemesh.lab.torture.audit import Audit
 from pricemesh.lab.torture.callers import MAX_BATCH
 from pricemesh.lab.torture.ledger import Ledger
 from pricemesh.lab.torture.liar import Target
+from pricemesh.lab.torture.machine import FaultyDisk
 from pricemesh.lab.torture.network import http_request
 from pricemesh.lab.torture.plan import Step
+from pricemesh.lab.torture.server import SimulatedServer
+from pricemesh.lab.torture.simulated_city import SimulatedCity
 from pricemesh.lab.torture.simulated_mesh import LIAR_ADDRESS, SECRET_PHASES, SimulatedMesh
+from pricemesh.lab.torture.simulated_process import SimulatedProcess
 
 CLOCK_STEPS = (-7200.0, -90.0, -30.0, 30.0, 90.0, 7200.0)
 WAITS_SECONDS = (0.5, 2.0, 6.0, 15.0)
+SECONDS_TO_RESTART = 3.0
+NO_REPLICAS = "(has no replicas)"
+
+Signal = Callable[[SimulatedProcess], None]
 
 
 class Actions:
@@ -67,20 +77,21 @@ class Actions:
 
     # Processes and databases
 
-    def kill(self, audit: Audit, _rng: Random) -> None:
-        audit.city.kill()
+    def kill(self, audit: Audit, rng: Random) -> str:
+        return _signal(audit.city, rng, SimulatedProcess.kill)
 
-    def stop(self, audit: Audit, _rng: Random) -> None:
-        audit.city.stop()
+    def stop(self, audit: Audit, rng: Random) -> str:
+        return _signal(audit.city, rng, SimulatedProcess.stop)
 
     def start(self, audit: Audit, rng: Random) -> str:
-        """This city if it is down, else another one."""
-        down = [city for city in self._mesh.cities if not city.is_running]
+        """A process of this city if one is down, else of another one."""
+        down = [process for process in self._mesh.processes if not process.is_running]
         if not down:
             return "(nobody is down)"
-        city = audit.city if audit.city in down else rng.choice(down)
-        city.start()
-        return f"or rather {city.name}"
+        own = [process for process in audit.city.processes if process in down]
+        process = own[0] if own else rng.choice(down)
+        process.start()
+        return f"or rather {process.name}"
 
     def back_up(self, audit: Audit, _rng: Random) -> str:
         backups = self._mesh.backups[audit.city.name]
@@ -117,29 +128,114 @@ class Actions:
         phase = SECRET_PHASES.index(gossip["secrets"]) + 1
         if phase >= len(SECRET_PHASES) or min(phases) < phase - 1 or not audit.city.is_running:
             return "(not yet)"
-        audit.city.sections["gossip"] = {**gossip, "secrets": SECRET_PHASES[phase]}
+        audit.city.change(gossip={**gossip, "secrets": SECRET_PHASES[phase]})
         audit.city.kill()
         audit.city.start()
         return f"phase {phase}"
 
+    # Replicas
+
+    def rush(self, audit: Audit, rng: Random) -> str:
+        return self._callers.rush(audit, rng)
+
+    def pause_replica(self, audit: Audit, rng: Random) -> str:
+        """SIGSTOP, at once or in the middle of what it does with the database."""
+        return self._signal_replica(audit, rng, SimulatedProcess.pause)
+
+    def kill_within(self, audit: Audit, rng: Random) -> str:
+        return self._signal_replica(audit, rng, SimulatedProcess.kill)
+
+    def _signal_replica(self, audit: Audit, rng: Random, send: Signal) -> str:
+        process = _replica(audit.city, rng)
+        if process is None:
+            return NO_REPLICAS
+        statements = rng.choice((0, 1, 2, 3, 5, 8))
+        if statements:
+            process.at_statement(statements, partial(send, process))
+            return f"{process.name} before its statement {statements} from now"
+        send(process)
+        return process.name
+
+    def resume_replica(self, audit: Audit, rng: Random) -> str:
+        stopped = [process for process in self._mesh.processes if process.is_stopped]
+        own = [process for process in audit.city.processes if process.is_stopped]
+        if not stopped:
+            return "(nobody is stopped)"
+        process = rng.choice(own or stopped)
+        process.resume()
+        return process.name
+
+    def kill_publisher(self, audit: Audit, _rng: Random) -> str:
+        publisher = audit.city.publisher
+        if publisher is None or not audit.city.has_replicas:
+            return NO_REPLICAS
+        publisher.kill()
+        return publisher.name
+
+    def cut_off(self, audit: Audit, rng: Random) -> str:
+        """From the database: by a reset, or in silence."""
+        process = _replica(audit.city, rng)
+        if process is None:
+            return NO_REPLICAS
+        silently = rng.random() < 0.5
+        audit.city.disturb()
+        audit.city.server.cut_off(process.name, silently=silently)
+        return f"{process.name}{' silently' if silently else ''}"
+
+    def reconnect(self, audit: Audit, rng: Random) -> str:
+        cities = [city for city in self._mesh.cities if city.has_replicas and city.server.cuts]
+        if not cities:
+            return "(nobody is cut off)"
+        city = audit.city if audit.city in cities else rng.choice(cities)
+        names = sorted(city.server.cuts)
+        city.server.cuts.clear()
+        city.disturb()
+        return f"{names}"
+
+    def restart_server(self, audit: Audit, rng: Random) -> str:
+        if not audit.city.has_replicas:
+            return NO_REPLICAS
+        seconds = rng.choice((0.05, 0.5, 2.0, 6.0))
+        audit.city.server.restart(seconds)
+        return f"down for {seconds} s"
+
+    def restart_in_turn(self, audit: Audit, _rng: Random) -> str:
+        """As an upgrade does: each replica is drained and started again before the next one."""
+        if not audit.city.has_replicas:
+            return NO_REPLICAS
+        for process in audit.city.processes:
+            self._restart(process)
+        return f"{[process.name for process in audit.city.processes]}"
+
+    def _restart(self, process: SimulatedProcess) -> None:
+        process.stop()
+        self._mesh.wait(SECONDS_TO_RESTART, lambda: not process.is_running)
+        if not process.is_running:
+            process.start()
+        self._mesh.wait(SECONDS_TO_RESTART, lambda: process.is_serving)
+
     # Disks
 
+    def _disk_of(self, audit: Audit) -> FaultyDisk | SimulatedServer:
+        audit.city.disturb()
+        return audit.city.disk
+
     def fill_disk(self, audit: Audit, _rng: Random) -> None:
-        audit.city.disk.is_full = True
+        self._disk_of(audit).is_full = True
 
     def slow_disk(self, audit: Audit, _rng: Random) -> None:
-        audit.city.disk.is_slow = True
+        self._disk_of(audit).is_slow = True
 
     def refuse_commits(self, audit: Audit, rng: Random) -> str:
-        audit.city.disk.commits_to_refuse = count = rng.randint(1, 3)
+        self._disk_of(audit).commits_to_refuse = count = rng.randint(1, 3)
         return f"{count}"
 
     def lose_commit_answers(self, audit: Audit, rng: Random) -> str:
-        audit.city.disk.answers_to_lose = count = rng.randint(1, 3)
+        self._disk_of(audit).answers_to_lose = count = rng.randint(1, 3)
         return f"{count}"
 
     def mend_disk(self, audit: Audit, _rng: Random) -> None:
-        audit.city.disk.mend()
+        self._disk_of(audit).mend()
 
     # The network
 
@@ -193,7 +289,7 @@ class Actions:
         names = sorted(self._mesh.renewed - {audit.city.name})
         for other in self._mesh.cities:
             if other.name in names and other.is_serving:
-                self._callers.trust(audit, other.name, other.app.gossip.publisher.seal.key)
+                self._callers.trust(audit, other.name, other.serving[0].app.gossip.publisher.seal.key)
         return f"{names}"
 
     def leave(self, audit: Audit, _rng: Random) -> None:
@@ -209,10 +305,29 @@ class Actions:
         city, mesh = audit.city, self._mesh
         if not city.is_serving:
             return "(is down)"
-        size = city.app.pricing.learner.layout.size
-        body, lie = mesh.liar.message(Target(city.settings.fingerprint, size, city.app.gossip.node.letters))
+        app = city.serving[0].app
+        size = app.pricing.learner.layout.size
+        body, lie = mesh.liar.message(Target(city.settings.fingerprint, size, app.gossip.node.letters))
         headers = mesh.liar.headers(city.settings.gossip.secrets, body, city.clock(), city.name)
         host = city.address.removeprefix("http://")
         data = http_request("POST", "/gossip", body, {"host": host, **headers})
         mesh.network.request(LIAR_ADDRESS, city.address, data, 5.0, lambda _reply: None)
         return lie
+
+
+def _replica(city: SimulatedCity, rng: Random) -> SimulatedProcess | None:
+    """One that is running, as often as not the publisher."""
+    running = [process for process in city.processes if process.is_running]
+    if not city.has_replicas or not running:
+        return None
+    publisher = city.publisher
+    return publisher if publisher is not None and rng.random() < 0.5 else rng.choice(running)
+
+
+def _signal(city: SimulatedCity, rng: Random, send: Signal) -> str:
+    """To the one process of a city; where there are replicas, to one or to all."""
+    process = _replica(city, rng)
+    chosen = city.processes if process is None or rng.random() < 0.2 else [process]
+    for each in chosen:
+        send(each)
+    return f"{[each.name for each in chosen]}" if city.has_replicas else ""

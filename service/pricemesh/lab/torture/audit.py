@@ -2,47 +2,32 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pricemesh.core.decision import DecisionCodec
 from pricemesh.core.policies import Learner
-from pricemesh.lab.torture.ledger import Ledger, Violated, dropped
+from pricemesh.lab.torture.ledger import Control, Ledger, Violated, dropped
+from pricemesh.lab.torture.refusals import Refusals
+from pricemesh.lab.torture.rows import (
+    DECISIONS_QUERY,
+    FEEDBACK_QUERY,
+    DecisionRow,
+    FeedbackRow,
+    check_money,
+    difference,
+    names_of,
+    times_of,
+)
 from pricemesh.lab.torture.simulated_city import SimulatedCity
+from pricemesh.lab.torture.simulated_process import SimulatedProcess
 
 TOLERANCE = 1e-9
-_DECISIONS = (
-    "SELECT number, id, subject, arm, price, limited_by, vectors, propensity, chance "
-    "FROM decisions WHERE number > ? ORDER BY number"
-)
-_FEEDBACK = (
-    "SELECT number, decision, reward, sold, by_default, version "
-    "FROM feedback WHERE number > ? ORDER BY number"
-)
-
-
-class DecisionRow(NamedTuple):
-    number: int
-    id: str
-    subject: str | None
-    arm: int
-    price: float
-    limited_by: str
-    vectors: bytes
-    propensity: float
-    chance: float | None
-
-
-class FeedbackRow(NamedTuple):
-    number: int
-    decision: int
-    reward: float
-    sold: float | None
-    by_default: int
-    version: int | None
+MAX_SECONDS_TO_FOLLOW = 1.0  # until a change is in force at all replicas
+CALM_SECONDS = 2.0  # after which replicas have got over what befell them
+MAX_SECONDS_TO_PUBLISH = 5.0  # until there is a publisher again
 
 
 class Audit:
@@ -51,11 +36,12 @@ class Audit:
         self.ledger = Ledger()
         self._path: Path | None = None
         self._connection: sqlite3.Connection | None = None
-        self._letter_orders: dict[str, tuple[Any, ...]] = {}  # of the newest letter seen, by origin
+        self._letter_orders: dict[tuple[str, str], tuple[Any, ...]] = {}  # newest, by process and origin
         self._free_origins: set[str] = set()  # an operator may have dropped or trusted them at any time
         # What is under way when the database is replaced arrives at the new one: no backup undoes it.
         self.changes_under_way: Counter[str] = Counter()  # of controls, by name
         self.amounts_sent: dict[str, set[float]] = {}  # by decision id
+        self.refusals = Refusals()
         self._seen_before: dict[str, float] = {}  # when the decisions of a replaced database were seen, by id
         self._begin()
 
@@ -71,12 +57,14 @@ class Audit:
         self._waiting: dict[int, DecisionRow] = {}  # decisions that the replica counts, by number
         self._settled = 0  # decisions up to this number do not wait any more
         self._version = 0
+        self._changes, self._changed_at = 0, 0.0  # of what replicas have in memory, and when they were seen
 
     def rewind(self, ledger: Ledger) -> None:
         """The database was replaced by an older one, of a time when callers had been told `ledger`."""
         self.close()
         self._seen_before |= {row.id: self._seen_at[row.number] for row in self._decisions}
         self.ledger = ledger
+        self.refusals.clear()
         for name in +self.changes_under_way:
             ledger.control(name).is_certain = False
         self._letter_orders = {}
@@ -96,28 +84,62 @@ class Audit:
         self._read()
         self._seen_before = {}
         self._check_acknowledged()
-        self._check_learner()
-        self._check_letters()
-        self._check_memory()
+        self.refusals.check(self.city.name, self._by_id, self._by_decision)
+        for process in self.city.serving:
+            self._check_learner(process)
+        for process in self.city.connected:
+            self._check_letters(process)
+            self._check_memory(process)
+        if self.city.has_replicas:
+            self._check_publisher()
 
     def check_at_rest(self) -> None:
         """What must hold once nothing is under way."""
         self.check()
-        live = self.city.app.pricing.live
-        if not self._is_followed:
-            seen = f"{self.city.name} is at version {live.version}, {live.position}; lessons: {self._version}"
-            raise Violated("the learner equals a replay of the rows", seen)
+        for process in self.city.processes:
+            live = process.app.pricing.live
+            if not self._is_followed(process):
+                seen = (
+                    f"{process.name} is at version {live.version}, {live.position}; lessons: {self._version}"
+                )
+                raise Violated("the learner equals a replay of the rows", seen)
+
+    def is_in_force(self, control: Control) -> bool:
+        """Whether all processes have to obey it by now."""
+        if not control.is_certain or not self.city.has_replicas:
+            return control.is_certain
+        age_seconds = self.city.true_time - control.since
+        return age_seconds >= MAX_SECONDS_TO_FOLLOW and self.city.is_calm(CALM_SECONDS)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing is wrong with replicas, or was lately; of other cities this is not known."""
+        return self.city.has_replicas and not self.city.server.cuts and self.city.is_calm(CALM_SECONDS)
+
+    def _check_publisher(self) -> None:
+        """A process that starts or ends may have the lease."""
+        city = self.city
+        others = [each for each in city.processes if not each.is_serving]
+        are_others_still = all(each.is_stopped or not each.is_running for each in others)
+        if not are_others_still or not city.connected or not city.is_calm(MAX_SECONDS_TO_PUBLISH):
+            return
+        names = [process.name for process in city.connected if process.is_publisher]
+        if len(names) != 1:
+            raise Violated("one replica publishes", f"{city.name}: {names}")
 
     def _read(self) -> None:
         if self._path != self.city.database_path:
             self._reopen()
         assert self._connection is not None
         last = self._decisions[-1].number if self._decisions else 0
-        for values in self._connection.execute(_DECISIONS, (last,)).fetchall():
+        for values in self._connection.execute(DECISIONS_QUERY, (last,)).fetchall():
             self._add_decision(DecisionRow(*values))
         last = self._feedback[-1].number if self._feedback else 0
-        for values in self._connection.execute(_FEEDBACK, (last,)).fetchall():
+        for values in self._connection.execute(FEEDBACK_QUERY, (last,)).fetchall():
             self._add_feedback(FeedbackRow(*values))
+        ((changes,),) = self._connection.execute("SELECT changes FROM shared_log").fetchall()
+        if changes != self._changes:
+            self._changes, self._changed_at = changes, self.city.true_time
 
     def _reopen(self) -> None:
         """After a restart: no row may have changed or gone."""
@@ -125,11 +147,11 @@ class Audit:
         path = self.city.database_path
         self._connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         self._path = path
-        for query, before in ((_DECISIONS, self._decisions), (_FEEDBACK, self._feedback)):
+        for query, before in ((DECISIONS_QUERY, self._decisions), (FEEDBACK_QUERY, self._feedback)):
             stored = self._connection.execute(query, (0,)).fetchall()[: len(before)]
             if stored != [tuple(row) for row in before]:
                 raise Violated(
-                    "committed rows stay as they are", f"{self.city.name}: {_difference(before, stored)}"
+                    "committed rows stay as they are", f"{self.city.name}: {difference(before, stored)}"
                 )
 
     def _add_decision(self, row: DecisionRow) -> None:
@@ -161,7 +183,7 @@ class Audit:
         decision = self._by_number[row.decision]
         if decision.id in self._by_decision:
             raise Violated("feedback is learned once", f"{self.city.name}: two rows for {decision.id}")
-        self._check_money(row, decision)
+        check_money(self.city.settings, row, decision)
         if row.by_default:
             self._check_closed(row.decision)
         self._feedback.append(row)
@@ -196,19 +218,6 @@ class Audit:
         """As `Learner.pend` takes a decision."""
         chances = None if row.chance is None else np.array([row.chance])
         return self._codec.contexts([row.vectors]), np.array([row.arm]), chances
-
-    def _check_money(self, row: FeedbackRow, decision: DecisionRow) -> None:
-        """In a city of purchases a reward is the margin times the units sold."""
-        reward, space = self.city.settings.reward, self.city.settings.features.space
-        expected: float = row.reward
-        if reward.is_purchase and row.sold is not None:
-            context = DecisionCodec(self.city.settings.shape).context(decision.vectors)
-            named = space.named(context)
-            cost = reward.cost if isinstance(reward.cost, float) else named["local"][reward.cost]
-            expected = (decision.price - cost) * row.sold
-        if (row.sold is not None) != reward.is_purchase or row.reward != expected:
-            seen = f"{self.city.name}: {row} for {decision.id} at {decision.price}"
-            raise Violated("a reward is the money that a sale brought", seen)
 
     @property
     def feedback_field(self) -> str:
@@ -245,29 +254,26 @@ class Audit:
         ledger.unchecked_decisions.clear()
         ledger.unchecked_feedback.clear()
 
-    def _check_learner(self) -> None:
-        live = self.city.app.pricing.live
+    def _check_learner(self, process: SimulatedProcess) -> None:
+        live, name = process.app.pricing.live, process.name
         invariant = "the learner equals a replay of the rows"
         if live.version > self._version:
-            raise Violated(invariant, f"{self.city.name} has learned more than was committed")
+            raise Violated(invariant, f"{name} has learned more than was committed")
         if live.lesson_counts.sum() != live.version:
-            seen = (
-                f"{self.city.name} has learned {live.lesson_counts.sum():g} lessons at version {live.version}"
-            )
+            seen = f"{name} has learned {live.lesson_counts.sum():g} lessons at version {live.version}"
             raise Violated("feedback is learned once", seen)
-        if not self._is_followed:
+        if not self._is_followed(process):
             return
         self._close_windows(live.position.settled)
         state = live.learner.state()
         for key, values in self.replica.state().items():
             if not np.allclose(state[key], values, rtol=TOLERANCE, atol=TOLERANCE):
-                raise Violated(invariant, f"{self.city.name}: {key} differs at version {self._version}")
+                raise Violated(invariant, f"{name}: {key} differs at version {self._version}")
 
-    @property
-    def _is_followed(self) -> bool:
-        """Whether the city's learner has got to the last rows."""
+    def _is_followed(self, process: SimulatedProcess) -> bool:
+        """Whether the learner of a process has got to the last rows."""
         assert self._connection is not None
-        live = self.city.app.pricing.live
+        live = process.app.pricing.live
         (settled,) = self._connection.execute("SELECT settled_through FROM city").fetchone()
         last = [rows[-1].number if rows else 0 for rows in (self._decisions, self._feedback)]
         return (
@@ -283,30 +289,36 @@ class Audit:
             self._check_closed(number)
             self.replica.release(*self._counted(self._waiting.pop(number)))
 
-    def _check_letters(self) -> None:
-        node = self.city.app.gossip.node
-        for origin in node.letters.keys() - self._free_origins:
-            letter = node.letters[origin]
-            before = self._letter_orders.get(origin)
+    def _check_letters(self, process: SimulatedProcess) -> None:
+        letters, name = process.app.gossip.node.letters, process.name
+        for origin in letters.keys() - self._free_origins:
+            letter = letters[origin]
+            before = self._letter_orders.get((name, origin))
             if before is not None and letter.order < before:
-                seen = f"{self.city.name} went back to {letter.edition} of {origin}, from {before[:2]}"
+                seen = f"{name} went back to {letter.edition} of {origin}, from {before[:2]}"
                 raise Violated("a newer letter is never replaced by an older one", seen)
-            self._letter_orders[origin] = letter.order
-        for origin, order in self._letter_orders.items():
-            if origin not in node.letters:
-                seen = f"{self.city.name} has lost the letter {order[:2]} of {origin}"
+            self._letter_orders[name, origin] = letter.order
+        for (holder, origin), order in self._letter_orders.items():
+            if holder == name and origin not in letters:
+                seen = f"{name} has lost the letter {order[:2]} of {origin}"
                 raise Violated("committed rows stay as they are", seen)
 
-        for origin in node.letters:
+        for origin in letters:
             control = self.ledger.control(dropped(origin))
-            if control.is_certain and control.value:
-                seen = f"{self.city.name} has dropped {origin}, and has {node.letters[origin].edition} of it"
+            if control.value and self.is_in_force(control):
+                seen = f"{name} has dropped {origin}, and has {letters[origin].edition} of it"
                 raise Violated("a dropped city is not heard", seen)
 
-    def _check_memory(self) -> None:
-        """What is in force is what a restart would find, unless a commit is under way or was not answered."""
-        pricing, node = self.city.app.pricing, self.city.app.gossip.node
+    def _check_memory(self, process: SimulatedProcess) -> None:
+        """What is in force is what a restart would find, unless a commit is under way or was not answered, or
+        another replica has just made it."""
+        pricing, node = process.app.pricing, process.app.gossip.node
         if pricing.waiting_rows or pricing.health.is_lost:
+            return
+        if self.city.has_replicas and not (
+            self.city.true_time - self._changed_at >= MAX_SECONDS_TO_FOLLOW
+            and self.city.is_calm(CALM_SECONDS)
+        ):
             return
         assert self._connection is not None
         read = self._connection.execute
@@ -317,37 +329,22 @@ class Audit:
             if origin in node.letters and origin not in self._free_origins
         }
         for name, stored, present in (
-            ("controls", dict(read("SELECT name, since FROM controls").fetchall()), _since(controls)),
+            ("controls", dict(read("SELECT name, since FROM controls").fetchall()), times_of(controls)),
             (
                 "dropped",
-                _names(origin for (origin,) in read("SELECT origin FROM dropped")),
-                _names(node.dropped_origins),
+                names_of(origin for (origin,) in read("SELECT origin FROM dropped")),
+                names_of(node.dropped_origins),
             ),
             ("trusted", dict(read("SELECT origin, key FROM trusted").fetchall()), node.trusted_keys),
             ("letters", letters, {origin: node.letters[origin].wire for origin in letters}),
         ):
             if stored != present:
                 others = sorted(each for each in stored | present if stored.get(each) != present.get(each))
-                seen = f"{self.city.name}: {name} in memory and in the database differ: {others}"
+                seen = f"{process.name}: {name} in memory and in the database differ: {others}"
                 raise Violated("what is in force is what is stored", seen)
 
     def forget_letters(self, origin: str) -> None:
         """An operator's act is under way: its letter may go, or come back."""
-        self._letter_orders.pop(origin, None)
+        for process in self.city.processes:
+            self._letter_orders.pop((process.name, origin), None)
         self._free_origins.add(origin)
-
-
-def _names(origins: Iterable[str]) -> dict[str, bool]:
-    return dict.fromkeys(origins, True)
-
-
-def _since(controls: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """When each control was put in force."""
-    return {name: control["since"] for name, control in controls.items()}
-
-
-def _difference(before: Collection[Any], stored: list[Any]) -> str:
-    for row, other in zip(before, stored, strict=False):
-        if tuple(row) != other:
-            return f"{row} became {other}"
-    return f"{len(before)} rows became {len(stored)}"

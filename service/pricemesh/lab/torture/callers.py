@@ -9,6 +9,7 @@ from pricemesh.lab.torture.audit import Audit
 from pricemesh.lab.torture.ledger import Violated, dropped
 from pricemesh.lab.torture.network import OUTSIDE, Network, http_request
 from pricemesh.lab.torture.plan import LOCAL, MAX_UNITS, PRICES, SHARED
+from pricemesh.lab.torture.refusals import FEEDBACK, PRICE
 from pricemesh.runtime import Reply
 
 CALLER = "http://caller"
@@ -44,7 +45,7 @@ class Callers:
     ) -> None:
         """An answer counts only for the database that it came from; `on_end` is called in any case."""
         city = audit.city
-        lineage = city.lineage
+        lineage, was_well = city.lineage, audit.is_well
 
         def answer(reply: Reply | None) -> None:
             on_end(reply)
@@ -53,6 +54,8 @@ class Callers:
             try:
                 if reply is not None and reply.status >= 500 and reply.status != 503:
                     raise Violated("no unforeseen answer", f"{method} {path}: {reply.status} {reply.body!r}")
+                if reply is not None and reply.status == 503 and was_well and audit.is_well:
+                    raise Violated("a city without faults answers", f"{method} {path}: {reply.body!r}")
                 on_reply(reply)
             except Violated as violation:
                 self._report(violation)
@@ -69,28 +72,46 @@ class Callers:
         items = [self._price_item(audit, rng, again) for _ in range(max(1, count))]
         if rng.random() < 0.1:
             items[-1] = items[0]  # the same decision twice
+        self._ask(audit, items, is_batch=count > 0, again=again)
+        return f"{[item.get('decision_id') for item in items]}"
+
+    def _ask(
+        self,
+        audit: Audit,
+        items: list[Item],
+        *,
+        is_batch: bool = False,
+        again: bool = False,
+        amount: float | None = None,
+    ) -> None:
+        """With an amount, each decision gets it as feedback as soon as it is answered."""
+        audit.refusals.note_call(PRICE, items, audit.ledger.decisions)
         known = set(audit.ledger.decisions)
         pin = audit.ledger.control("pin")
-        changes = pin.changes if pin.is_certain else -1
+        changes = pin.changes if audit.is_in_force(pin) else -1
 
         def answer(reply: Reply | None) -> None:
             if reply is None or reply.status == 503:
+                audit.refusals.note_answer(PRICE, items, reply)
                 return
             if reply.status != 200:
                 raise Violated("no unforeseen answer", f"/price: {reply.status} {reply.body!r}")
             body = json.loads(reply.body)
-            for decision in body["decisions"] if count else [body]:
+            for decision in body["decisions"] if is_batch else [body]:
                 audit.ledger.acknowledge_decision(decision)
                 is_new = decision["decision_id"] not in known and len(items) == 1 and not again
                 if is_new and pin.changes == changes and pin.value not in (None, decision["price"]):
                     seen = f"{decision['decision_id']} at {decision['price']} while {pin.value} is pinned"
                     raise Violated("a pin is obeyed", seen)
+                if amount is not None:
+                    self._tell(
+                        audit, [{"decision_id": decision["decision_id"], audit.feedback_field: amount}]
+                    )
 
-        if count:
+        if is_batch:
             self.send(audit, "POST", "/price/batch", {"requests": items}, answer)
         else:
             self.send(audit, "POST", "/price", items[0], answer)
-        return f"{[item.get('decision_id') for item in items]}"
 
     def _price_item(self, audit: Audit, rng: Random, again: bool) -> Item:
         item: Item = {
@@ -110,20 +131,26 @@ class Callers:
 
     def feedback(self, audit: Audit, rng: Random, count: int = 0, again: bool = False) -> str:
         items = [self._feedback_item(audit, rng, again) for _ in range(max(1, count))]
+        self._tell(audit, items, is_batch=count > 0)
+        return f"{[(item['decision_id'], item[audit.feedback_field]) for item in items]}"
+
+    def _tell(self, audit: Audit, items: list[Item], is_batch: bool = False) -> None:
+        audit.refusals.note_call(FEEDBACK, items, audit.ledger.decisions)
         ledger = audit.ledger
         first_time = {item["decision_id"] for item in items} - set(audit.amounts_sent)
         for item in items:
             for amounts in (ledger.amounts, audit.amounts_sent):
                 amounts.setdefault(item["decision_id"], set()).add(item[audit.feedback_field])
         freeze = ledger.control("freeze")
-        changes = freeze.changes if freeze.is_certain and freeze.value else -1
+        changes = freeze.changes if audit.is_in_force(freeze) and freeze.value else -1
 
         def answer(reply: Reply | None) -> None:
             if reply is None or reply.status == 503:
+                audit.refusals.note_answer(FEEDBACK, items, reply)
                 return
             body = json.loads(reply.body)
             outcomes = (
-                body["outcomes"] if count and reply.status == 200 else [body | {"status": reply.status}]
+                body["outcomes"] if is_batch and reply.status == 200 else [body | {"status": reply.status}]
             )
             for item, outcome in zip(items, outcomes, strict=True):
                 self._learn_outcome(audit, item, outcome)
@@ -131,11 +158,10 @@ class Callers:
                 if is_frozen and outcome["status"] == 200 and outcome["learned"]:
                     raise Violated("a freeze is obeyed", f"{outcome} was learned")
 
-        if count:
+        if is_batch:
             self.send(audit, "POST", "/feedback/batch", {"items": items}, answer)
         else:
             self.send(audit, "POST", "/feedback", items[0], answer)
-        return f"{[(item['decision_id'], item[audit.feedback_field]) for item in items]}"
 
     def _learn_outcome(self, audit: Audit, item: Item, outcome: Item) -> None:
         id_, amount, status = item["decision_id"], item[audit.feedback_field], outcome["status"]
@@ -148,7 +174,7 @@ class Callers:
 
     def _feedback_item(self, audit: Audit, rng: Random, again: bool) -> Item:
         ledger = audit.ledger
-        possible = UNITS if audit.city.settings.reward.is_purchase else REWARDS
+        possible = self._possible(audit)
         unanswered = [id_ for id_ in ledger.decisions if id_ not in ledger.amounts]
         if again and ledger.amounts:
             id_ = _recent(rng, list(ledger.amounts))
@@ -159,6 +185,25 @@ class Callers:
         else:
             id_, amount = f"never-{rng.randrange(9)}", rng.choice(possible)
         return {"decision_id": id_, audit.feedback_field: amount}
+
+    def rush(self, audit: Audit, rng: Random) -> str:
+        """Many calls at one moment, so that replicas write side by side: some of them for one new decision,
+        and feedback for one decision, with other amounts, too."""
+        calls = rng.randint(3, 8)
+        self._ids += 1
+        id_, other = f"d{self._ids}", self._feedback_item(audit, rng, again=False)
+        for _ in range(calls):
+            item = self._price_item(audit, rng, again=False)
+            amount = rng.choice((None, *self._possible(audit)))
+            self._ask(audit, [item | {"decision_id": id_} if rng.random() < 0.2 else item], amount=amount)
+        for _ in range(calls):
+            again = other | {audit.feedback_field: rng.choice(self._possible(audit))}
+            item = again if rng.random() < 0.3 else self._feedback_item(audit, rng, again=False)
+            self._tell(audit, [item])
+        return f"{calls} prices, {calls} feedback"
+
+    def _possible(self, audit: Audit) -> tuple[float, ...]:
+        return UNITS if audit.city.settings.reward.is_purchase else REWARDS
 
     # Operators
 
@@ -175,6 +220,7 @@ class Callers:
         def answer(reply: Reply | None) -> None:
             if reply is not None and reply.status == 200 and control.changes == number and is_alone:
                 control.value, control.is_certain = value, True
+                control.since = self._network.loop.time()
 
         def end(reply: Reply | None) -> None:
             if reply is not None:

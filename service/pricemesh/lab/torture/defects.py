@@ -1,12 +1,10 @@
 """Planted defects, to measure the simulation itself: each must be found within a bounded number of seeds.
 
-A defect replaces functions of the service for the length of a `with` block. Nothing outside the simulation
-imports this file.
+Nothing outside the simulation imports this file.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from sqlalchemy import text
 
@@ -23,48 +21,11 @@ from pricemesh.gossip.letter import Letter
 from pricemesh.gossip.node import Node
 from pricemesh.gossip.quarantine import Quarantine
 from pricemesh.gossip.signing import Keyring
+from pricemesh.lab.torture.planting import Defect, Original, Patch
+from pricemesh.lab.torture.replica_defects import REPLICA_DEFECTS
 from pricemesh.store import writes
 from pricemesh.store.commands import DropOrigin, SaveDecisions
 from pricemesh.store.database import CommitResult, Database
-
-Original = Callable[..., Any]
-
-
-class Patch(NamedTuple):
-    """`replacement` takes what it replaces as its first argument."""
-
-    owner: Any
-    name: str
-    replacement: Callable[..., Any]
-
-
-class Defect(NamedTuple):
-    description: str
-    patches: tuple[Patch, ...]
-
-
-@contextmanager
-def planted(defect: Defect) -> Iterator[None]:
-    with ExitStack() as stack:
-        for patch in defect.patches:
-            stack.enter_context(_patched(patch))
-        yield
-
-
-@contextmanager
-def _patched(patch: Patch) -> Iterator[None]:
-    original = vars(patch.owner)[patch.name]
-    function = original.fget if isinstance(original, property) else original
-
-    def replacement(*arguments: Any, **options: Any) -> Any:
-        return patch.replacement(function, *arguments, **options)
-
-    setattr(patch.owner, patch.name, property(replacement) if isinstance(original, property) else replacement)
-    try:
-        yield
-    finally:
-        setattr(patch.owner, patch.name, original)
-
 
 # Commits and answers
 
@@ -159,10 +120,10 @@ def _keep_waiting(_original: Original, _live: Any, _decisions: Any) -> None:
 # Letters
 
 
-def _check_against_nothing(original: Original, node: Any, wires: Any) -> Any:
+def _check_against_nothing(original: Original, node: Any, wires: Any, differences: Any = ()) -> Any:
     letters, node.letters = node.letters, {}
     try:
-        return original(node, wires)
+        return original(node, wires, differences)
     finally:
         node.letters = letters
 
@@ -269,7 +230,7 @@ DEFECTS: dict[str, Defect] = {
         "a restart forgets a freeze", (Patch(Controls, "load", _load_without("freeze")),)
     ),
     "drop-forgotten": Defect(
-        "a dropped city is not stored as such", (Patch(writes, "_save_other", _forget_drops),)
+        "a dropped city is not stored as such", (Patch(writes, "save_state", _forget_drops),)
     ),
     "clock-believed": Defect(
         "windows close by a clock that has just jumped", (Patch(SteadyClock, "read", _believe_any_time),)
@@ -281,4 +242,5 @@ DEFECTS: dict[str, Defect] = {
         "a step is measured from a price that was not committed",
         (Patch(Decider, "forget", _keep_uncommitted_prices),),
     ),
+    **REPLICA_DEFECTS,
 }

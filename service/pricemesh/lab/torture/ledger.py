@@ -29,6 +29,7 @@ class Control:
     value: Any = None
     is_certain: bool = True
     changes: int = 0  # sent; an answer counts only if nothing was sent since
+    since: float = 0.0  # when it became certain, on the virtual clock
 
 
 @dataclass

@@ -11,7 +11,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable
 from contextlib import closing
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -19,6 +19,7 @@ from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
+from pricemesh.lab.torture.threads import Thread
 from pricemesh.lab.torture.virtual_loop import VirtualLoop
 from pricemesh.runtime import Disk, Runtime, settle_future
 from pricemesh.store.migration import migrate
@@ -81,11 +82,9 @@ class VirtualWorker:
 
     def _work(self) -> None:
         job, arguments, _ = self._jobs[0]
-        result, fault = None, None
-        try:
-            result = job(*arguments)
-        except Exception as raised:
-            fault = raised
+        Thread(partial(job, *arguments), self._end).start()
+
+    def _end(self, result: Any, fault: Exception | None) -> None:
         self._loop.call_later(self._disk.seconds() / 4, self._settle, result, fault)
 
     def _settle(self, result: Any, fault: Exception | None) -> None:
@@ -104,7 +103,9 @@ def virtual_runtime(
 ) -> Runtime:
     async def in_thread(job: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         await asyncio.sleep(disk.seconds())
-        return job(*arguments, **options)
+        future = loop.create_future()
+        Thread(partial(job, *arguments, **options), partial(settle_future, future)).start()
+        return await future
 
     return Runtime(
         clock=clock,

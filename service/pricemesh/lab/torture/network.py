@@ -22,17 +22,23 @@ MIN_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.0005, 0.03
 OUTSIDE = Context()  # of no process: what is under way to a caller arrives whoever dies
 
 
+class Listener(Protocol):
+    """A process that takes connections."""
+
+    @property
+    def process(self) -> Process | None: ...
+
+    def connection(self) -> Connection: ...
+
+
 class Host(Protocol):
-    """A machine in the network."""
+    """What is behind an address."""
 
     address: str
 
-    @property
-    def process(self) -> Process | None:
-        """The city that listens there; None where nobody does."""
+    def accept(self) -> Listener | None:
+        """The process that takes the next connection; None where nobody listens."""
         ...
-
-    def connection(self) -> Connection: ...
 
 
 @dataclass
@@ -125,18 +131,19 @@ class _Call:
 
     def arrive(self, pieces: list[bytes]) -> None:
         host = self._network.hosts.get(self._receiver)
-        process = host.process if host is not None else None
-        if host is None or process is None or not process.is_alive:
+        listener = host.accept() if host is not None else None
+        process = listener.process if listener is not None else None
+        if listener is None or process is None or not process.is_alive:
             self.end(None)
             return
         self._process = process
         loop = self._network.loop
-        loop.call_soon(self._connect, host, context=process.context)
+        loop.call_soon(self._connect, listener, context=process.context)
         for number, piece in enumerate(pieces):
             loop.call_later(number * MIN_DELAY_SECONDS, self._receive, piece, context=process.context)
 
-    def _connect(self, host: Host) -> None:
-        self._connection = host.connection()
+    def _connect(self, listener: Listener) -> None:
+        self._connection = listener.connection()
         self._connection.connection_made(_CityEnd(self))
 
     def _receive(self, piece: bytes) -> None:

@@ -18,6 +18,8 @@ PRICES = (8.0, 9.0, 10.0, 11.0, 12.0)
 MAX_STEP = 1.0
 MAX_UNITS = 2
 STEADY_SECONDS = 3.0
+MAX_CITIES_WITH_REPLICAS = 3  # in a mesh with replicas
+CHANCE_OF_REPLICAS = 4  # that a step is about a city with replicas, relative to another city
 POLICIES = {
     "value": ("netpool", "netpool", "netlinucb"),
     "purchase": ("demand", "demand", "demand", "netpool", "netlinucb"),
@@ -68,6 +70,17 @@ ACTIONS: dict[str, float] = {
     # strangers
     "lie": 5,
 }
+REPLICA_ACTIONS: dict[str, float] = {  # in meshes with replicas, beside those above
+    "rush": 14,
+    "pause_replica": 3,
+    "resume_replica": 6,
+    "kill_publisher": 2,
+    "kill_within": 2,
+    "cut_off": 2,
+    "reconnect": 4,
+    "restart_server": 1.2,
+    "restart_in_turn": 0.6,
+}
 
 
 class Step(NamedTuple):
@@ -82,29 +95,47 @@ class Step(NamedTuple):
 class Plan:
     seed: int
     names: tuple[str, ...]
+    replicas: tuple[int, ...]  # of each city
     sections: dict[str, Any] = field(repr=False)  # of every city's configuration
     has_liar: bool
     steps: tuple[Step, ...] = field(repr=False)
 
 
-def make_plan(seed: int, step_count: int) -> Plan:
+def make_plan(seed: int, step_count: int, has_replicas: bool | None = None) -> Plan:
+    """Without `has_replicas`, the seed decides whether some of the cities have replicas."""
     rng = Random(f"plan {seed}")
     size = rng.choice((3, 3, 3, 4, 4, 5, 6, 7))
-    names = NAMES[:size]
+    replicas = _replicas(Random(f"replicas {seed}"), size, has_replicas)
+    names = NAMES[: len(replicas)]
     sections = _sections(rng, Random(f"reward {seed}"))
     if Random(f"pending {seed}").random() < 0.5:
         sections["policy"]["pending"] = "on"
     has_liar = rng.random() < 0.4
     actions = dict(ACTIONS) if has_liar else {name: each for name, each in ACTIONS.items() if name != "lie"}
+    if max(replicas) > 1:
+        actions |= REPLICA_ACTIONS
     # Some runs concentrate on a few kinds of fault, which gives these the time to meet.
     for action in rng.sample(sorted(actions), 3):
         actions[action] *= rng.choice((0.0, 3.0, 6.0))
     drawn = rng.choices(list(actions), weights=list(actions.values()), k=step_count)
+    cities = [i for i, count in enumerate(replicas) for _ in range(CHANCE_OF_REPLICAS if count > 1 else 1)]
     steps = tuple(
-        Step(number, rng.expovariate(1 / 0.12), action, rng.randrange(size), rng.getrandbits(32))
+        Step(number, rng.expovariate(1 / 0.12), action, rng.choice(cities), rng.getrandbits(32))
         for number, action in enumerate(drawn)
     )
-    return Plan(seed, names, sections, has_liar, steps)
+    return Plan(seed, names, replicas, sections, has_liar, steps)
+
+
+def _replicas(rng: Random, size: int, has_replicas: bool | None) -> tuple[int, ...]:
+    """How many processes each city has: in about every other mesh, which is then smaller, one or two cities
+    have two or three."""
+    is_drawn = rng.random() < 0.5
+    if not (is_drawn if has_replicas is None else has_replicas):
+        return (1,) * size
+    counts = [1] * min(size, MAX_CITIES_WITH_REPLICAS)
+    for i in range(rng.choice((1, 1, 1, 2))):
+        counts[i] = rng.choice((2, 2, 3))
+    return tuple(counts)
 
 
 def _sections(rng: Random, reward_rng: Random) -> dict[str, Any]:

@@ -10,14 +10,16 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 from pricemesh.lab.torture.actions import Actions
-from pricemesh.lab.torture.defects import DEFECTS, planted
+from pricemesh.lab.torture.defects import DEFECTS
 from pricemesh.lab.torture.ledger import Violated
 from pricemesh.lab.torture.plan import Plan, Step, make_plan
+from pricemesh.lab.torture.planting import planted
 from pricemesh.lab.torture.simulated_mesh import SimulatedMesh
 from pricemesh.lab.torture.virtual_loop import Deadlock
 
@@ -41,8 +43,8 @@ class Outcome(NamedTuple):
     violation: Violation | None
 
 
-def run_seed(seed: int, step_count: int) -> Outcome:
-    plan = make_plan(seed, step_count)
+def run_seed(seed: int, step_count: int, has_replicas: bool | None = None) -> Outcome:
+    plan = make_plan(seed, step_count, has_replicas)
     return run_steps(plan, plan.steps)
 
 
@@ -77,9 +79,9 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def shorten(violation: Violation, step_count: int) -> Violation:
+def shorten(violation: Violation, step_count: int, has_replicas: bool | None = None) -> Violation:
     """Leave out steps, large groups first, as long as the same invariant is violated."""
-    plan = make_plan(violation.seed, step_count)
+    plan = make_plan(violation.seed, step_count, has_replicas)
     steps = list(plan.steps)
     shortest, runs = violation, 0
     size = len(steps) // 2
@@ -111,12 +113,17 @@ class Report(NamedTuple):
 
 
 def run_many(
-    seeds: Sequence[int], step_count: int, workers: int, progress: Callable[[Outcome], None]
+    seeds: Sequence[int],
+    step_count: int,
+    workers: int,
+    progress: Callable[[Outcome], None],
+    has_replicas: bool | None = None,
 ) -> Report:
     """All seeds, on so many processes."""
     started = time.perf_counter()
     violations = []
-    for outcome in _outcomes(partial(run_seed, step_count=step_count), seeds, workers):
+    job = partial(run_seed, step_count=step_count, has_replicas=has_replicas)
+    for outcome in _outcomes(job, seeds, workers):
         progress(outcome)
         if outcome.violation is not None:
             violations.append(outcome.violation)
@@ -132,7 +139,7 @@ def _outcomes(
     with ProcessPoolExecutor(
         workers,
         mp_context=get_context("spawn"),
-        initializer=_collect_garbage_rarely,
+        initializer=prepare_worker,
         max_tasks_per_child=SEEDS_PER_PROCESS,
     ) as pool:
         waiting: deque[Future[Outcome]] = deque()
@@ -147,11 +154,20 @@ def _outcomes(
             pool.shutdown(cancel_futures=True)
 
 
-def _collect_garbage_rarely() -> None:
-    """Every start of a city makes a hundred thousand objects that live as long as the run."""
+def prepare_worker() -> None:
+    """A worker ends with the command, however that ends. It collects garbage rarely: every start of a city
+    makes a hundred thousand objects that live as long as the run."""
+    Thread(target=_end_with_parent, daemon=True).start()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def find_defect(name: str, seeds: Sequence[int], step_count: int, workers: int) -> Violation | None:

@@ -1,44 +1,29 @@
-"""One city of a simulated mesh: the real application in a process that can be started, drained and killed."""
+"""A city of a simulated mesh: its database, and the one process or the replicas that serve it.
 
-import asyncio
-from collections import Counter
+A city of one process has a SQLite file on a disk that fails. Replicas share a simulated server; callers and
+peers reach any of them, as behind a load balancer.
+"""
+
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import uvicorn
-from uvicorn.server import ServerState
-
+from pricemesh.city.replicas import ConnectDatabase, connect_database
 from pricemesh.city.settings import Settings
-from pricemesh.http.asgi import Application
-from pricemesh.http.connection import Connection
-from pricemesh.lab.torture.machine import (
-    FILES,
-    FaultyDisk,
-    back_up,
-    copy_files,
-    create_files,
-    virtual_runtime,
-)
-from pricemesh.lab.torture.network import Network, PeerTransport
+from pricemesh.lab.torture.machine import FILES, FaultyDisk, back_up, copy_files, create_files
+from pricemesh.lab.torture.network import Network
+from pricemesh.lab.torture.server import SimulatedServer
+from pricemesh.lab.torture.server_driver import ReplicaDatabase
+from pricemesh.lab.torture.simulated_process import SimulatedProcess
 from pricemesh.lab.torture.virtual_loop import Process, VirtualLoop
-from pricemesh.serving.app import create_app
-from pricemesh.serving.server import configuration
+from pricemesh.runtime import Runtime
+from pricemesh.store.backend import TimeLimits
+from pricemesh.store.database import Database
 
 NOON = 1_700_000_000.0
-LESSONS_BETWEEN_SNAPSHOTS = 9  # so that short runs go through snapshots
-ROWS_BETWEEN_SNAPSHOTS = 25
-MAX_DRAIN_SECONDS = 10.0
-
-
-class SilentRecorder:
-    """No request log."""
-
-    def request(self, *_line: Any, **_more: Any) -> None: ...
-
-    def flush(self) -> None: ...
+SERVER_URL = "postgresql+psycopg://simulated/city"  # only its kind counts
 
 
 class SimulatedCity:
@@ -51,31 +36,97 @@ class SimulatedCity:
         loop: VirtualLoop,
         network: Network,
         rng: Random,
+        replicas: int = 1,
     ) -> None:
         self.name = name
         self.address = address
         self.sections = dict(sections)
         self.clock_offset = 0.0  # seconds by which its wall clock is wrong
         self.clock_set_at = 0.0  # on the virtual clock
-        self.started_at = 0.0  # the same
-        self.disk = FaultyDisk(Random(rng.random()))
-        self.app: Application = None  # type: ignore[assignment]
-        self.settings: Settings = None  # type: ignore[assignment]
         self.lineage = 0  # grows when the database is replaced by an older or a new one
-        self.start_faults: list[str] = []
+        self.disturbed_at = 0.0  # when something was last done to its database; on the virtual clock
         self._folder = folder
         self._loop = loop
-        self._network = network
-        self._rng = rng
         self._incarnation = 0
-        self._apps: list[Application] = []
-        self._process: Process | None = None
-        self._is_listening = False
-        self._stop_requested: Any = None
+        disk = FaultyDisk(Random(rng.random()))
+        names = [name] if replicas == 1 else [f"{name}-{i}" for i in range(1, replicas + 1)]
+        self.processes = [SimulatedProcess(each, self, loop, network, disk, rng) for each in names]
+        self.has_replicas = replicas > 1
+        self._rng = rng
+        self._settings: Settings | None = None
         network.hosts[address] = self
         create_files(self.files)
+        self._server: SimulatedServer | None = None
+        self._serve_files()
 
-    # The process
+    # Its processes
+
+    @property
+    def serving(self) -> list[SimulatedProcess]:
+        return [process for process in self.processes if process.is_serving]
+
+    @property
+    def is_running(self) -> bool:
+        return any(process.is_running for process in self.processes)
+
+    @property
+    def is_serving(self) -> bool:
+        return bool(self.serving)
+
+    @property
+    def publisher(self) -> SimulatedProcess | None:
+        """The one that believes to be it."""
+        return next((process for process in self.serving if process.is_publisher), None)
+
+    def start(self) -> None:
+        for process in self.processes:
+            if not process.is_running:
+                process.start()
+
+    def kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.stop()
+
+    def accept(self) -> SimulatedProcess | None:
+        """The process that takes the next connection; of replicas, any."""
+        listening = [process for process in self.processes if process.process is not None]
+        if len(listening) > 1:
+            return self._rng.choice(listening)
+        return listening[0] if listening else None
+
+    # What its processes have in common
+
+    def clock(self) -> float:
+        return NOON + self._loop.time() + self.clock_offset
+
+    def set_clock(self, offset: float) -> None:
+        if offset != self.clock_offset:
+            self.clock_offset, self.clock_set_at = offset, self._loop.time()
+
+    @property
+    def true_time(self) -> float:
+        return self._loop.time()
+
+    def change(self, **sections: Any) -> None:
+        """Of the configuration; it counts from the next start on."""
+        self.sections |= sections
+        self._settings = None
+
+    @property
+    def settings(self) -> Settings:
+        if self._settings is None:
+            url = f"sqlite:///{self.database_path}"
+            database = {"url": SERVER_URL, "replicas": True} if self.has_replicas else {"url": url}
+            self._settings = Settings.model_validate(
+                {**self.sections, "city": self.name, "database": database}
+            )
+        return self._settings
+
+    # Its database
 
     @property
     def files(self) -> Path:
@@ -87,149 +138,94 @@ class SimulatedCity:
         return self.files / FILES[0]
 
     @property
-    def process(self) -> Process | None:
-        return self._process if self._is_listening else None
+    def server(self) -> SimulatedServer:
+        assert self._server is not None, "a city of one process"
+        return self._server
 
     @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.is_alive
+    def disk(self) -> FaultyDisk | SimulatedServer:
+        """What fails when the database does."""
+        return self._server or self.processes[0].disk
+
+    def connect(self, process: Process) -> ConnectDatabase:
+        if not self.has_replicas:
+            return connect_database
+        server = self.server
+
+        def connect(settings: Settings, runtime: Runtime) -> Database:
+            storage = settings.database
+            limits = TimeLimits(storage.timeout_seconds, storage.read_timeout_seconds)
+            return ReplicaDatabase(server, process, settings.city, runtime, limits)
+
+        return connect
+
+    def lose(self, process: Process) -> None:
+        if self._server is not None:
+            self._server.forget(process)
+
+    def leave_files(self) -> None:
+        """As a killed process leaves them: copied for its successor, as the dead one still has them open."""
+        if not self.has_replicas:
+            self._next_files(partial(copy_files, self.files))
+
+    def mend(self) -> None:
+        """End all that is wrong with its database and its processes."""
+        self.disk.mend()
+        if self._server is not None:
+            self._server.cuts.clear()
+            self.disturb()
+            for process in self.processes:
+                process.mend()
+
+    def disturb(self) -> None:
+        """Something is done to its database."""
+        self.disturbed_at = self._loop.time()
+
+    def is_calm(self, seconds: float) -> bool:
+        """Whether nothing has happened to its replicas and their server for so long."""
+        server = self.server
+        times = [server.disturbed_at, self.disturbed_at, *(each.disturbed_at for each in self.processes)]
+        return server.is_well and self._loop.time() - max(times) >= seconds
 
     @property
-    def is_serving(self) -> bool:
-        return self.is_running and self._is_listening and not self.app.pricing.draining
-
-    def clock(self) -> float:
-        return NOON + self._loop.time() + self.clock_offset
-
-    @property
-    def start_by_its_clock(self) -> float:
-        """When this process started, as its present wall clock would have shown it."""
-        return self.clock() - (self.true_time - self.started_at)
-
-    def set_clock(self, offset: float) -> None:
-        if offset != self.clock_offset:
-            self.clock_offset, self.clock_set_at = offset, self._loop.time()
-
-    @property
-    def true_time(self) -> float:
-        return self._loop.time()
-
-    def start(self) -> None:
-        assert not self.is_running
-        self._process = self._loop.process(self.name)
-        self._is_listening = False
-        self._loop.call_soon(self._boot, context=self._process.context)
-
-    def _boot(self) -> None:
-        """As `serving.server.run` does, without sockets."""
-        url = f"sqlite:///{self.database_path}"
-        self.settings = Settings.model_validate(
-            {**self.sections, "city": self.name, "database": {"url": url}}
-        )
-        rng = Random(self._rng.random())
-        runtime = virtual_runtime(
-            self._loop, self.disk, rng, self.clock, lambda: PeerTransport(self._network, self.address)
-        )
-        self.started_at = self.true_time
-        self.app = create_app(self.settings, runtime, SilentRecorder())
-        self._apps.append(self.app)
-        live = self.app.pricing.live
-        live.lessons_between_snapshots = LESSONS_BETWEEN_SNAPSHOTS
-        live.rows_between_snapshots = ROWS_BETWEEN_SNAPSHOTS
-        self._state = ServerState()
-        self._config: uvicorn.Config = configuration(self.app, lifespan="off")
-        self._stop_requested = self._loop.create_future()
-        self._is_started = False
-        self._loop.create_task(self._live(self._process), name=f"{self.name} lifespan")
-
-    async def _live(self, process: Process | None) -> None:
-        assert process is not None
-        try:
-            await self.app(
-                {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, self._tell, self._hear
-            )
-        except Exception as fault:  # a start that fails is logged by the process and ends it
-            self.start_faults.append(f"{self.name}: {type(fault).__name__}: {fault}")
-        self._is_listening = False
-        process.kill()
-
-    async def _tell(self) -> dict[str, str]:
-        if not self._is_started:
-            self._is_started = True
-            return {"type": "lifespan.startup"}
-        await self._stop_requested
-        return {"type": "lifespan.shutdown"}
-
-    async def _hear(self, message: Any) -> None:
-        if message["type"] == "lifespan.startup.complete":
-            self._is_listening = True
-
-    def connection(self) -> Connection:
-        return Connection(self._config, self._state, {})
-
-    def kill(self) -> None:
-        """`kill -9`: only what is on the disk survives."""
-        if not self.is_running:
-            return
-        assert self._process is not None
-        self._process.kill()
-        self._is_listening = False
-        self._next_files(partial(copy_files, self.files))
-
-    def stop(self) -> None:
-        """SIGTERM: drain, answer what was received, commit, save a snapshot, end."""
-        if self.is_serving:
-            assert self._process is not None
-            self.app.pricing.draining = True
-            self._loop.call_soon(self._drain, context=self._process.context)
-
-    def _drain(self) -> None:
-        self._loop.create_task(self._shut_down(), name=f"{self.name} shutdown")
-
-    async def _shut_down(self) -> None:
-        """As uvicorn does once the drain is over."""
-        await asyncio.sleep(self.settings.server.drain_seconds)
-        self._is_listening = False
-        for connection in list(self._state.connections):
-            connection.shutdown()
-        deadline = self._loop.time() + MAX_DRAIN_SECONDS
-        while (self._state.connections or self._state.tasks) and self._loop.time() < deadline:
-            await asyncio.sleep(0.1)
-        self._stop_requested.set_result(None)
-
-    def dispose(self) -> None:
-        """Close what dead incarnations hold open."""
-        for app in self._apps:
-            app.pricing.database.close()
-
-    # Its database
+    def connected(self) -> list[SimulatedProcess]:
+        """The processes that serve, and reach the database."""
+        cuts = self._server.cuts if self._server is not None else {}
+        return [process for process in self.serving if process.name not in cuts]
 
     def back_up(self, target: Path) -> None:
         back_up(self.files, target)
 
     def restore(self, backup: Path) -> None:
         """Go on from an older copy; the city is stopped."""
-        assert not self.is_running
-        self.lineage += 1
-        self._next_files(partial(copy_files, backup))
+        self._replace(partial(copy_files, backup))
 
     def set_up_anew(self) -> None:
         """With an empty database: it gets a new key."""
+        self._replace(create_files)
+
+    def _replace(self, fill: Callable[[Path], None]) -> None:
         assert not self.is_running
         self.lineage += 1
-        self._next_files(create_files)
+        self._next_files(fill)
 
     def _next_files(self, fill: Callable[[Path], None]) -> None:
         self._incarnation += 1
+        self._settings = None
         fill(self.files)
+        self._serve_files()
 
-    @property
-    def sizes(self) -> Counter[str]:
-        """Of everything that strangers or peers can grow."""
-        gossip = self.app.gossip
-        return Counter(
-            quarantines=len(gossip.intake.quarantine.marks),
-            callers=len(gossip.book.callers),
-            peers=len(gossip.book.peers),
-            letters=len(gossip.node.letters),
-        )
+    def _serve_files(self) -> None:
+        if self.has_replicas:
+            if self._server is not None:
+                self._server.close()
+            self._server = SimulatedServer(self._loop, Random(self._rng.random()), self.database_path)
+
+    def dispose(self) -> None:
+        """Close what dead incarnations have open."""
+        if self._server is not None:
+            self._server.close()
+            return
+        for process in self.processes:
+            for app in process.apps:
+                app.pricing.database.close()

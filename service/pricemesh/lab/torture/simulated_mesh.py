@@ -13,6 +13,7 @@ from pricemesh.gossip.signing import HEADER
 from pricemesh.http.asgi import Application
 from pricemesh.lab.torture.audit import Audit
 from pricemesh.lab.torture.callers import Callers
+from pricemesh.lab.torture.contents import Contents
 from pricemesh.lab.torture.ledger import Ledger, Violated
 from pricemesh.lab.torture.liar import NAME as LIAR
 from pricemesh.lab.torture.liar import Liar
@@ -20,6 +21,7 @@ from pricemesh.lab.torture.machine import MAX_SLOW_JOB_SECONDS
 from pricemesh.lab.torture.network import MAX_SLOW_SECONDS, Network
 from pricemesh.lab.torture.plan import Plan
 from pricemesh.lab.torture.simulated_city import SimulatedCity
+from pricemesh.lab.torture.simulated_process import SimulatedProcess
 from pricemesh.lab.torture.virtual_loop import PROCESS, VirtualLoop
 from pricemesh.runtime import Reply
 
@@ -44,18 +46,22 @@ class SimulatedMesh:
         self.liar = Liar(LIAR_ADDRESS, Random(rng.random()))
         addresses = [f"http://127.0.0.1:{FIRST_PORT + i}" for i in range(len(plan.names))]
         self.audits: list[Audit] = []
-        for name, address in zip(plan.names, addresses, strict=True):
+        for name, address, replicas in zip(plan.names, addresses, plan.replicas, strict=True):
             peers = [other for other in addresses if other != address]
             gossip = {**plan.sections["gossip"], "peers": peers, "secrets": SECRET_PHASES[0]}
             sections = {**plan.sections, "gossip": gossip}
+            if replicas > 1:  # which cannot keep max_step
+                floor = plan.sections["guardrails"].get("floor")
+                sections["guardrails"] = {"floor": floor}
             city = SimulatedCity(
-                name, address, folder, sections, self.loop, self.network, Random(rng.random())
+                name, address, folder, sections, self.loop, self.network, Random(rng.random()), replicas
             )
             self.audits.append(Audit(city))
         self.renewed: set[str] = set()  # cities with a new key, which not every peer knows
         self.backups: dict[str, list[tuple[Path, Ledger]]] = {name: [] for name in plan.names}
         self.lines: deque[str] = deque(maxlen=MAX_LINES)
         self._violation: Violated | None = None
+        self._contents = Contents()
         self._accepted: dict[bytes, Application] = {}  # who took a gossip request, by its bytes
         self._digest = sha256()
         self.network.observers.append(self._observe_gossip)
@@ -63,6 +69,10 @@ class SimulatedMesh:
     @property
     def cities(self) -> list[SimulatedCity]:
         return [audit.city for audit in self.audits]
+
+    @property
+    def processes(self) -> list[SimulatedProcess]:
+        return [process for city in self.cities for process in city.processes]
 
     @property
     def digest(self) -> str:
@@ -77,9 +87,13 @@ class SimulatedMesh:
     # Time
 
     def start(self) -> None:
+        """All cities; of some that have replicas the last one joins later."""
         for city in self.cities:
-            city.start()
-        self._wait_until_serving()
+            later = city.processes[-1:] if city.has_replicas and self.plan.seed % 3 == 0 else []
+            for process in city.processes:
+                if process not in later:
+                    process.start()
+        self._wait_until_serving([each for each in self.processes if each.is_running])
 
     def advance(self, seconds: float) -> None:
         self.loop.run_until(self.loop.time() + seconds, lambda: self._violation is not None)
@@ -88,17 +102,18 @@ class SimulatedMesh:
         for name, context in self.loop.faults:
             raise Violated("no unforeseen error", f"{name}: {context}")
 
-    def _wait(self, max_seconds: float, is_done: Callable[[], bool]) -> None:
+    def wait(self, max_seconds: float, is_done: Callable[[], bool]) -> None:
         """Until it is done, or so long."""
         deadline = self.loop.time() + max_seconds
         self.loop.run_until(deadline, lambda: self._violation is not None or is_done())
         self.advance(0.0)
 
-    def _wait_until_serving(self) -> None:
-        self._wait(MAX_SECONDS_TO_START, lambda: all(city.is_serving for city in self.cities))
-        for city in self.cities:
-            if not city.is_serving:
-                raise Violated("a city starts on its own database", f"{city.name}: {city.start_faults[-1:]}")
+    def _wait_until_serving(self, processes: list[SimulatedProcess]) -> None:
+        self.wait(MAX_SECONDS_TO_START, lambda: all(process.is_serving for process in processes))
+        for process in processes:
+            if not process.is_serving:
+                seen = f"{process.name}: {process.start_faults[-1:]}"
+                raise Violated("a city starts on its own database", seen)
 
     def close(self) -> None:
         for audit in self.audits:
@@ -112,24 +127,25 @@ class SimulatedMesh:
     def check(self) -> None:
         for audit in self.audits:
             audit.check()
-            if audit.city.is_serving:
-                self._check_quarantines(audit.city)
-                self._check_bounds(audit.city)
+            for process in audit.city.serving:
+                self._check_quarantines(process)
+                self._check_bounds(process)
+        self._contents.check(self.cities)
 
-    def _check_quarantines(self, city: SimulatedCity) -> None:
+    def _check_quarantines(self, process: SimulatedProcess) -> None:
         """A letter that the liar forges under another city's name is a question about that city."""
-        for name, mark in city.app.gossip.intake.quarantine.marks.items():
+        for name, mark in process.app.gossip.intake.quarantine.marks.items():
             if name != LIAR and mark.via != LIAR and name not in self.renewed:
-                seen = f"{city.name} has {name} in quarantine: {mark.reason}"
+                seen = f"{process.name} has {name} in quarantine: {mark.reason}"
                 raise Violated("no well-behaved city is quarantined", seen)
 
-    def _check_bounds(self, city: SimulatedCity) -> None:
-        cities = city.settings.gossip.most_cities
+    def _check_bounds(self, process: SimulatedProcess) -> None:
+        cities = process.app.pricing.settings.gossip.most_cities
         bounds = Counter(quarantines=2 * cities, callers=2 * cities, peers=2 * cities, letters=cities)
-        sizes = city.sizes
+        sizes = process.sizes
         for table, bound in bounds.items():
             if sizes[table] > bound:
-                seen = f"{city.name}: {sizes[table]} {table}, at most {bound}"
+                seen = f"{process.name}: {sizes[table]} {table}, at most {bound}"
                 raise Violated("every table is bounded", seen)
 
     def _report(self, violation: Violated) -> None:
@@ -144,9 +160,12 @@ class SimulatedMesh:
         self._digest.update(reply.body)
         if reply.status in (200, 204):
             (city,) = (city for city in self.cities if city.address == receiver)
+            if city.has_replicas:  # each knows its own nonces
+                return
+            (process,) = city.processes
             before = self._accepted.get(data)
-            self._accepted[data] = city.app
-            if before is not None and (before is city.app or _signed_at(data) < city.start_by_its_clock):
+            self._accepted[data] = app = process.app
+            if before is not None and (before is app or _signed_at(data) < process.start_by_its_clock):
                 self._report(Violated("a repeated gossip request is refused", f"{receiver} took it again"))
 
     @contextmanager
@@ -183,31 +202,30 @@ class SimulatedMesh:
         self.note("all faults end")
         self.network.links.mend()
         for city in self.cities:
-            city.disk.mend()
+            city.mend()
             city.set_clock(0.0)
-        self._wait(
-            MAX_SECONDS_TO_STOP, lambda: all(city.is_serving or not city.is_running for city in self.cities)
+        processes = self.processes
+        self.wait(
+            MAX_SECONDS_TO_STOP, lambda: all(each.is_serving or not each.is_running for each in processes)
         )
-        for city in self.cities:
-            if not city.is_running:
-                city.start()
-        self._wait_until_serving()
+        for process in processes:
+            if not process.is_running:
+                process.start()
+        self._wait_until_serving(processes)
         self.advance(MAX_SLOW_JOB_SECONDS + MAX_SLOW_SECONDS)  # for what began before the faults ended
         self.check()
         self._check_sales()
         self._agree()
         for city in self.cities:
             city.stop()
-        self._wait(MAX_SECONDS_TO_STOP, lambda: not any(city.is_running for city in self.cities))
-        for city in self.cities:
-            if city.is_running:
-                raise Violated("a city that is told to stop ends", city.name)
+        self.wait(MAX_SECONDS_TO_STOP, lambda: not any(each.is_running for each in processes))
+        for process in processes:
+            if process.is_running:
+                raise Violated("a city that is told to stop ends", process.name)
 
     def _check_sales(self) -> None:
         statuses = {audit.city.name: self.callers.sell_surely(audit) for audit in self.audits}
-        self._wait(
-            2 * self.callers.patience_seconds, lambda: all(len(each) > 1 for each in statuses.values())
-        )
+        self.wait(2 * self.callers.patience_seconds, lambda: all(len(each) > 1 for each in statuses.values()))
         for name, answers in statuses.items():
             if answers != [200, 200]:
                 raise Violated("a city without faults answers", f"{name}: /price and /feedback {answers}")
@@ -230,20 +248,22 @@ class SimulatedMesh:
             audit.check_at_rest()
 
     def _difference(self) -> str:
-        """Of the letters that cities have; those dropped by an operator or under a new key do not count."""
-        for audit in self.audits:
-            node = audit.city.app.gossip.node
-            for other in self.cities:
-                origin = other.name
+        """Of the letters that processes have; those dropped by operators or under a new key do not count."""
+        for other in self.cities:
+            publisher, origin = other.publisher, other.name
+            if publisher is None:
+                return f"nobody publishes for {origin}"
+            own = publisher.app.gossip.publisher.letter
+            for process in self.processes:
+                node = process.app.gossip.node
                 if origin in node.dropped_origins or origin in self.renewed:
                     continue
-                publisher = other.app.gossip.publisher
-                own, letter = publisher.letter, node.letters.get(origin)
-                if own is None or publisher.unpublished_lessons:
-                    return f"{origin} has not published {publisher.unpublished_lessons} lessons"
+                gossip, letter = publisher.app.gossip.publisher, node.letters.get(origin)
+                if own is None or gossip.unpublished_lessons:
+                    return f"{origin} has not published {gossip.unpublished_lessons} lessons"
                 if letter is None or letter.edition != own.edition:
                     edition = letter.edition if letter else None
-                    return f"{audit.city.name} has {edition} of {origin}, which is at {own.edition}"
+                    return f"{process.name} has {edition} of {origin}, which is at {own.edition}"
         return ""
 
 

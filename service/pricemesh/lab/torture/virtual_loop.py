@@ -1,7 +1,8 @@
 """An event loop without real time, for several processes that run, stop and die independently.
 
 Time passes only when nothing is ready. A callback belongs to the process in whose context it was scheduled;
-once that process has been killed, its callbacks are never run, as after `kill -9`.
+once that process has been killed, its callbacks are never run, as after `kill -9`; while it is stopped, they
+wait until it goes on.
 """
 
 import asyncio
@@ -22,12 +23,21 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_alive = True
+        self.is_stopped = False
+        self.backlog: list[asyncio.Handle] = []  # what became due since it was stopped
+        self.at_statement: Callable[[], None] | None = None  # called before each statement to a server
+        self.threads: set[Any] = set()  # those that wait, referred to for the same reason as tasks
         self.tasks: list[asyncio.Task[Any]] = []  # referred to, so that no dead one is collected and unwound
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
 
     def kill(self) -> None:
-        self.is_alive = False
+        self.is_alive = self.is_stopped = False
+        self.backlog.clear()
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        self.is_stopped = self.is_alive
 
 
 PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
@@ -52,6 +62,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         process = Process(name)
         self._processes.append(process)
         return process
+
+    def resume(self, process: Process) -> None:
+        """SIGCONT."""
+        backlog, process.backlog = process.backlog, []
+        process.is_stopped = False
+        self._due.extend((process, handle) for handle in backlog)
 
     # Time
 
@@ -81,15 +97,23 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if not self._due:
                 return False
             process, handle = self._due.popleft()
-            if not handle.cancelled() and (process is None or process.is_alive):
-                self._current = process
-                handle._run()
+            if handle.cancelled() or (process is not None and not process.is_alive):
+                continue
+            if process is not None and process.is_stopped:
+                process.backlog.append(handle)
+                continue
+            self._current = process
+            handle._run()
         raise Deadlock(f"more than {MAX_CALLBACKS_AT_ONCE} callbacks at {self._now}: a loop without end")
 
     def close(self) -> None:
         """Unwind the coroutines of all processes that were killed; nothing that they do on the way counts."""
         for process in self._processes:
             process.kill()
+            for thread in sorted(process.threads, key=id):
+                with suppress(Exception):
+                    thread.end()
+            process.threads.clear()
             for task in process.tasks:
                 if not task.done():
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
