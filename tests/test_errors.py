@@ -23,6 +23,8 @@ KINDS = {
     "too-late": 410,
     "impossible-pin": 409,
     "other-mesh": 409,
+    "other-terms": 409,
+    "missing-extra": 501,
     "unknown-city": 404,
     "unknown-retraction": 404,
     "nothing-to-retract": 404,
