@@ -2,14 +2,20 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 
 from pricemesh.city.settings import Settings
-from pricemesh.errors import InvalidParameter, NotStarted
+from pricemesh.errors import AlreadyImported, DatabaseInUse, InvalidParameter, NotStarted
+from pricemesh.store import importing
+from pricemesh.store.importing import StagedRow
+from pricemesh.store.maintenance import owning
 from pricemesh.store.migration import migrate
 from pricemesh.store.tables import base, compatibility
 from tests.city.old_rows import (
+    DAY,
+    START,
     Tables,
     assert_equal,
     brute_force,
@@ -18,6 +24,7 @@ from tests.city.old_rows import (
     write_days,
     years_settings,
 )
+from tests.running import RunningCity
 
 PRICES = [8.0, 9.0, 10.0, 11.0, 12.0]
 
@@ -70,6 +77,52 @@ def test_an_earlier_schema_is_refused_where_what_rows_taught_would_be_lost(netpo
     with pytest.raises(InvalidParameter, match="an earlier schema has no place for what they taught"):
         migrate(url, "0004", "lisbon")
     assert migrate(url, "head", "lisbon") == ("0005", "0005")
+
+
+def test_imported_rows_leave_by_the_time_of_their_decisions_and_are_not_imported_again(
+    netpool: Settings,
+) -> None:
+    write_days(netpool, range(95, 101))
+    with owning(netpool.database.url, "lisbon") as connection:
+        import_ = importing.begin(connection, "history", "sales.csv", "digest", START)
+        vectors = np.random.default_rng(1).random((50, 15))
+        rows = [
+            StagedRow(f"old{i}", START + i * DAY, i % 5, 8.0 + i % 5, each.tobytes(), 1.0, float(i % 3), None)
+            for i, each in enumerate(vectors)
+        ]
+        importing.finish(connection, importing.stage(connection, import_, rows, 51), START + 101 * DAY)
+    write_days(netpool, range(101, 130))
+    tables = Tables(netpool)
+    expected = brute_force(netpool, tables.rows(), tables.settled())
+    assert prune(netpool, at_day=129, older_than_days=60).rows == 0  # the first lesson is too young
+    assert prune(netpool, at_day=129, older_than_days=24).learned >= 50
+    tables.forget_snapshot()
+    assert_equal(netpool, started(netpool).learner, expected)
+    with (
+        owning(netpool.database.url, "lisbon") as connection,
+        pytest.raises(AlreadyImported, match="imported before"),
+    ):
+        importing.begin(connection, "history", "sales.csv", "digest", START)
+    tables.close()
+
+
+def test_replicas_are_stopped_for_a_prune_and_go_on_after_it(postgres_url: str) -> None:
+    settings = years_settings(postgres_url, {"name": "netpool"}, database={"replicas": True})
+    write_days(settings, range(30))
+    tables = Tables(settings)
+    expected = brute_force(settings, tables.rows(), tables.settled())
+    version = tables.numbers()[2]
+    city = RunningCity(settings)
+    with pytest.raises(DatabaseInUse, match="stop it first"):
+        prune(settings, at_day=30, older_than_days=15)
+    city.stop()
+    prune(settings, at_day=30, older_than_days=15)
+    tables.forget_snapshot()
+    city = RunningCity(settings)
+    assert_equal(settings, city.pricing.learner, expected)
+    assert city.feedback(city.price()["decision_id"], 1.0).json()["version"] == version + 1
+    city.stop()
+    tables.close()
 
 
 UNITS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [

@@ -81,6 +81,11 @@ class LiveLearner:
     def mixes_committed(self) -> bool:
         return self.committed_mixes == self.mixes
 
+    @property
+    def closes_windows(self) -> bool:
+        """Whether the city settles decisions whose window has closed."""
+        return self._settings.feedback.default_amount is not None or self.learner.counts_pending
+
     # Own data
 
     def follow(self, outcome: CommitResult) -> None:

@@ -195,7 +195,7 @@ class Pricing:
     async def close_windows(self) -> None:
         """Where a default is configured, give it to decisions whose window has closed, for ever. Where the
         learner counts decisions that wait, those stop waiting."""
-        if not self._closes_windows:
+        if not self.live.closes_windows:
             return
         tenth = self.settings.feedback.window_seconds / 10
         pause_seconds = min(MAX_WINDOW_PAUSE_SECONDS, max(MIN_WINDOW_PAUSE_SECONDS, tenth))
@@ -208,17 +208,13 @@ class Pricing:
                     log.warning("windows not closed", extra={"fault": str(fault)})
             await asyncio.sleep(pause_seconds)
 
-    @property
-    def _closes_windows(self) -> bool:
-        return self.settings.feedback.default_amount is not None or self.learner.counts_pending
-
     async def close_window(self) -> int:
         """Settle some decisions whose window has closed unanswered, by the default amount if there is one.
         Returns how many were settled, with feedback or without; 0 when none is left, or the clock is not
         steady."""
         amount = self.settings.feedback.default_amount
         time = self.clock.read()
-        if not self._closes_windows or not time.is_steady:
+        if not self.live.closes_windows or not time.is_steady:
             return 0
         closed_before = time.now - self.settings.feedback.window_seconds
         command = CloseWindow(closed_before, amount, time.now, self.controls.frozen, self._margins)

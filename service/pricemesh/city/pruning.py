@@ -31,7 +31,7 @@ class Pruning:
         storage = settings.database
         self.database = StoppedDatabase(storage.url, settings.city, runtime, storage.lock_wait_seconds)
         now = runtime.clock()
-        self.age = Age(now - older_than_seconds, now, closes_windows(settings))
+        self.age = Age(now - older_than_seconds, now, LiveLearner(settings).closes_windows)
 
     def plan(self) -> PrunePlan:
         """What `carry_out` would do now. The city may serve meanwhile."""
@@ -82,11 +82,6 @@ class Pruning:
 
     def close(self) -> None:
         self.database.close()
-
-
-def closes_windows(settings: Settings) -> bool:
-    """Whether the city settles decisions whose window has closed."""
-    return settings.feedback.default_amount is not None or settings.learner().counts_pending
 
 
 def learn_through(live: LiveLearner, rows: Replay, version: int) -> None:
