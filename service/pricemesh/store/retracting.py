@@ -58,12 +58,14 @@ def retract(connection: Connection, command: Retract) -> RetractionResult | Pric
         if _covers(connection, row.id, queries):
             return RetractionResult(Retraction(*row), counts, _rewrites(connection))
     id_ = 1 + (connection.scalar(select(sa.func.max(retractions.c.id))) or 0)
-    retraction = Retraction(id_, command.at, command.by, command.reason, text, counts.selected)
-    connection.execute(insert(retractions).values(retraction._asdict()))
     for query in queries:
         rows = query.add_columns(sa.literal(id_, sa.Integer))
         connection.execute(insert(retracted).from_select(["feedback", "retraction"], rows))
-    return RetractionResult(retraction, counts, rewrite(connection))
+    # Replicas may have added to what was counted.
+    total = _count(connection, select(retracted.c.feedback).where(retracted.c.retraction == id_))
+    retraction = Retraction(id_, command.at, command.by, command.reason, text, total)
+    connection.execute(insert(retractions).values(retraction._asdict()))
+    return RetractionResult(retraction, counts._replace(selected=total), rewrite(connection))
 
 
 def lift(connection: Connection, command: LiftRetraction) -> LiftResult | PricemeshError:
@@ -187,7 +189,7 @@ def _unknown_ids(connection: Connection, groups: Sequence[Sequence[str]]) -> Unk
         return None
     names = ", ".join(map(repr, unknown[:MAX_NAMED_IDS]))
     more = f" and {len(unknown) - MAX_NAMED_IDS} more" if len(unknown) > MAX_NAMED_IDS else ""
-    return UnknownDecision(f"there is no decision {names}{more} (any more): nothing was changed")
+    return UnknownDecision(f"not known, or pruned: decision {names}{more}; nothing was changed")
 
 
 def _is_retracted(number: Any, besides: int | None = None) -> sa.ColumnElement[bool]:
