@@ -140,7 +140,7 @@ def test_what_does_not_exist_is_named_and_nothing_changes(start: Start) -> None:
     before = city.state()
     unknown = city.http.post("/admin/retract", json={"reason": "x", "decisions": ["d1", "d7", "d8"]})
     assert unknown.status_code == 404
-    assert unknown.json()["detail"] == "there is no decision 'd7', 'd8' (any more): nothing was changed"
+    assert unknown.json()["detail"] == "not known, or pruned: decision 'd7', 'd8'; nothing was changed"
     nothing = city.http.post("/admin/retract", json={"reason": "x", "since": 5.0, "until": 4.0})
     assert nothing.status_code == 404
     assert nothing.json()["type"] == "urn:pricemesh:problem:nothing-to-retract"
@@ -246,7 +246,9 @@ def test_the_command_line_refuses_what_is_not_one_selection(start: Start) -> Non
         assert code == 2
         assert "exactly one of --decision, --import, --since/--until, --key and --lift" in text
     assert command(url, "--since", "tomorrow", *reason)[0] == 2
-    assert "404 Not Found: there is no decision 'd9'" in command(url, "--decision", "d9", *reason)[1]
+    assert (
+        "404 Not Found: not known, or pruned: decision 'd9'" in command(url, "--decision", "d9", *reason)[1]
+    )
 
 
 def test_an_answer_before_the_learner_is_made_again_says_so(

@@ -36,6 +36,7 @@ class RewriteTicket(FutureTicket):
     def settle(self, result: Any) -> None:
         if isinstance(result, RetractionResult | LiftResult):
             self._pricing.relearner.follow(result.rewrites)
+            _log(result.retraction)
         super().settle(result)
 
 
@@ -55,7 +56,6 @@ class Retractor:
         result: RetractionResult
         command = Retract(selection, by, reason, self._pricing.runtime.clock())
         result, is_relearned = await self._rewrite(command)
-        log.warning("feedback was retracted", extra=_log_fields(result.retraction, by, reason))
         return result, is_relearned
 
     async def lift(self, retraction: int, by: str, reason: str) -> tuple[LiftResult, bool]:
@@ -63,7 +63,6 @@ class Retractor:
         result: LiftResult
         command = LiftRetraction(retraction, by, reason, self._pricing.runtime.clock())
         result, is_relearned = await self._rewrite(command)
-        log.warning("a retraction was lifted", extra=_log_fields(result.retraction, by, reason))
         return result, is_relearned
 
     async def retractions(self, *, limit: int, before: int | None = None) -> list[Retraction]:
@@ -79,10 +78,13 @@ class Retractor:
         return result, await self._pricing.relearner.wait(result.rewrites, MAX_WAIT_SECONDS)
 
 
-def _log_fields(retraction: Retraction, by: str, reason: str) -> dict[str, Any]:
-    return {
+def _log(retraction: Retraction) -> None:
+    is_lifted = retraction.lifted_at is not None
+    text = "a retraction was lifted" if is_lifted else "feedback was retracted"
+    details = {
         "retraction": retraction.id,
         "feedback": retraction.feedback_count,
-        "by": by,
-        "reason": reason,
+        "by": retraction.lifted_by if is_lifted else retraction.made_by,
+        "reason": retraction.lift_reason if is_lifted else retraction.reason,
     }
+    log.warning(text, extra=details)

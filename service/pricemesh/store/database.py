@@ -76,7 +76,7 @@ class Database:
         self._recovered: PresentState | None = None  # what it has to be
         self.position = self._confirmed_position = Position()  # of the committed rows
         self._is_started = False
-        self._is_silent = False  # the server answered nothing at all; only a probe asks it again
+        self.is_silent = False  # the server answered nothing at all; only a probe asks it again
 
     def _backend_of(self, url: str) -> Backend:
         parts = make_url(url)
@@ -240,9 +240,8 @@ class Database:
         return outcome
 
     def confirm(self) -> None:
-        """Called after `write`, before anything of it is acknowledged or learned: raises when the file is
-        gone by now. It costs microseconds here; in the writer's thread, each look at a file would also wait
-        for the interpreter."""
+        """After `write`, before anything of it is acknowledged or learned: raises when the file is gone by
+        now. In the writer's thread, each look at a file would also wait for the interpreter."""
         if (lost := self._backend.fault()) is not None:
             self._in_doubt, self._missed = True, []
             self._version, self.position = self._confirmed_version, self._confirmed_position
@@ -276,12 +275,12 @@ class Database:
         except SQLAlchemyError as fault:
             raise self._failure("the database failed", fault) from None
         self._version, self.position = outcome.version, outcome.position
-        self._in_doubt = self._is_silent = False
+        self._in_doubt = self.is_silent = False
         missed, self._missed = self._missed, []
         recovered, self._recovered = self._recovered, None
         return outcome.after(missed)._replace(recovered=recovered)
 
-    def _in_order(self, connection: Connection, outcome: CommitResult) -> CommitResult:  # noqa: ARG002
+    def _in_order(self, _connection: Connection, outcome: CommitResult) -> CommitResult:
         """What a commit did, after all that was committed before it."""
         return outcome
 
@@ -290,21 +289,16 @@ class Database:
         return replaying(self._backend)
 
     def realign(self, version: int, position: Position) -> None:
-        """Called from the writer's thread: a learner has learned and counted all rows up to here, and takes
-        the place of the one before it."""
+        """In the writer's thread: a learner that has learned all rows up to here takes over."""
         self._version = self._confirmed_version = version
         self.position = self._confirmed_position = position
         self._missed = []
-
-    @property
-    def is_silent(self) -> bool:
-        return self._is_silent
 
     def _begin(self, commands: Sequence[Command] = ()) -> None:
         """While the server answers nothing, callers are refused at once; only a probe waits for it."""
         self._is_memory_stale |= self._in_doubt and self._backend.committing
         self._backend.committing = False
-        if self._is_silent and not any(isinstance(command, Probe) for command in commands):
+        if self.is_silent and not any(isinstance(command, Probe) for command in commands):
             raise StorageUnavailable(
                 f"the database does not answer: {NOTHING_CHANGED}; try again in a moment",
                 StorageCause.TIMEOUT,
@@ -315,7 +309,7 @@ class Database:
         if isinstance(fault, NotStarted):  # the connection was lost, and cannot be made anew
             return StorageUnavailable(f"{fault}: {NOTHING_CHANGED}", StorageCause.GONE)
         cause = cause_of(fault)
-        self._is_silent = cause == StorageCause.TIMEOUT and not self._has_connection
+        self.is_silent = cause == StorageCause.TIMEOUT and not self._has_connection
         if self._backend.committing and not was_rolled_back(fault):
             return InDoubt(f"{text}: {reason(fault)}: {WHAT_TO_DO_IN_DOUBT}", cause)
         return StorageUnavailable(f"{text}: {reason(fault)}: {NOTHING_CHANGED}", cause)

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, select
 from pricemesh.core.decision import IMPORTED
 from pricemesh.errors import AlreadyImported, InvalidParameter
 from pricemesh.store import schema
-from pricemesh.store.maintenance import REVISION_OF_YEARS
+from pricemesh.store.rewriting import REVISION_OF_YEARS
 from pricemesh.store.tables import city, decisions, feedback, import_rows, imports
 
 IDS_PER_QUERY = 500

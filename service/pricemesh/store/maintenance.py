@@ -8,12 +8,9 @@ from sqlalchemy import Connection, select
 
 from pricemesh.errors import NotStarted
 from pricemesh.runtime import Runtime
-from pricemesh.store import schema
 from pricemesh.store.database import Database
 from pricemesh.store.startup import check_description
-from pricemesh.store.tables import city, mesh
-
-REVISION_OF_YEARS = "0005"  # whose software knows retractions, terms, imports and bases
+from pricemesh.store.tables import city
 
 
 class OwnedDatabase(Database):
@@ -51,11 +48,3 @@ def owning(
             yield connection
     finally:
         database.close()
-
-
-def mark_rewritten(connection: Connection) -> None:
-    """In a transaction that changes what the learner learns from: snapshots made before it do not count any
-    more, and letters go on under a new epoch."""
-    connection.execute(city.update().values(rewrites=city.c.rewrites + 1))
-    connection.execute(mesh.update().values(epoch=mesh.c.epoch + 1))
-    schema.require(connection, REVISION_OF_YEARS)

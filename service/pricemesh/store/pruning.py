@@ -12,8 +12,8 @@ from sqlalchemy import Connection, insert, select
 from pricemesh.runtime import Runtime
 from pricemesh.store import schema
 from pricemesh.store.commands import SaveSnapshot
-from pricemesh.store.maintenance import REVISION_OF_YEARS
 from pricemesh.store.replay import CountedReplay, Progress, Replay
+from pricemesh.store.rewriting import REVISION_OF_YEARS
 from pricemesh.store.startup import StoredState, read_state
 from pricemesh.store.state_writes import save_state
 from pricemesh.store.tables import Serial, base, city, decisions, feedback, retracted

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, func, insert, select
 
 from pricemesh.core.terms import Terms
 from pricemesh.store.commands import SaveSnapshot
-from pricemesh.store.maintenance import mark_rewritten
+from pricemesh.store.rewriting import mark_rewritten
 from pricemesh.store.state_writes import save_state
 from pricemesh.store.tables import base, city, controls, decisions, feedback, terms
 

@@ -22,13 +22,12 @@ from pricemesh.store.commands import (
     Selection,
     SelectionCounts,
 )
+from pricemesh.store.rewriting import mark_rewritten
 from pricemesh.store.tables import (
     city,
-    compatibility,
     decisions,
     feedback,
     imports,
-    mesh,
     retracted,
     retractions,
 )
@@ -36,7 +35,6 @@ from pricemesh.store.tables import (
 IDS_PER_STATEMENT = 1000
 MAX_NAMED_IDS = 20  # in an error
 MAX_SHOWN_IN_FORCE = 20  # in /state
-REVISION = "0005"  # older software would go on to learn what is retracted
 
 Queries = list[sa.Select[Any]]  # of numbers of feedback, none twice
 
@@ -58,12 +56,14 @@ def retract(connection: Connection, command: Retract) -> RetractionResult | Pric
         if _covers(connection, row.id, queries):
             return RetractionResult(Retraction(*row), counts, _rewrites(connection))
     id_ = 1 + (connection.scalar(select(sa.func.max(retractions.c.id))) or 0)
-    retraction = Retraction(id_, command.at, command.by, command.reason, text, counts.selected)
-    connection.execute(insert(retractions).values(retraction._asdict()))
     for query in queries:
         rows = query.add_columns(sa.literal(id_, sa.Integer))
         connection.execute(insert(retracted).from_select(["feedback", "retraction"], rows))
-    return RetractionResult(retraction, counts, rewrite(connection))
+    # Replicas may have added to what was counted.
+    total = _count(connection, select(retracted.c.feedback).where(retracted.c.retraction == id_))
+    retraction = Retraction(id_, command.at, command.by, command.reason, text, total)
+    connection.execute(insert(retractions).values(retraction._asdict()))
+    return RetractionResult(retraction, counts._replace(selected=total), mark_rewritten(connection))
 
 
 def lift(connection: Connection, command: LiftRetraction) -> LiftResult | PricemeshError:
@@ -84,17 +84,7 @@ def lift(connection: Connection, command: LiftRetraction) -> LiftResult | Pricem
     connection.execute(retractions.update().where(retractions.c.id == retraction.id).values(lifted))
     pruned = retraction.feedback_count - total
     retraction = Retraction(**{**retraction._asdict(), **lifted})
-    return LiftResult(retraction, total - still, still, pruned, rewrite(connection))
-
-
-def rewrite(connection: Connection) -> int:
-    """What the learner learns from has changed: it learns again, and peers hear of a new epoch. Returns how
-    often it has changed with this."""
-    connection.execute(city.update().values(rewrites=city.c.rewrites + 1))
-    connection.execute(mesh.update().values(epoch=mesh.c.epoch + 1))
-    is_older = compatibility.c.oldest_revision < REVISION
-    connection.execute(compatibility.update().where(is_older).values(oldest_revision=REVISION))
-    return _rewrites(connection)
+    return LiftResult(retraction, total - still, still, pruned, mark_rewritten(connection))
 
 
 # Reading
@@ -187,7 +177,7 @@ def _unknown_ids(connection: Connection, groups: Sequence[Sequence[str]]) -> Unk
         return None
     names = ", ".join(map(repr, unknown[:MAX_NAMED_IDS]))
     more = f" and {len(unknown) - MAX_NAMED_IDS} more" if len(unknown) > MAX_NAMED_IDS else ""
-    return UnknownDecision(f"there is no decision {names}{more} (any more): nothing was changed")
+    return UnknownDecision(f"not known, or pruned: decision {names}{more}; nothing was changed")
 
 
 def _is_retracted(number: Any, besides: int | None = None) -> sa.ColumnElement[bool]:

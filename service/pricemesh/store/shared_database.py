@@ -168,7 +168,7 @@ class SharedDatabase(Database):
             raise
         except (SQLAlchemyError, NotStarted, OSError) as fault:
             raise self._failure("the database cannot be read", fault) from None
-        self._in_doubt = self._is_silent = False
+        self._in_doubt = self.is_silent = False
         missed, self._missed = self._missed, []
         recovered, self._recovered = self._recovered, None
         self.confirm()

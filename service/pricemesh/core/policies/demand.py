@@ -26,23 +26,21 @@ import numpy as np
 
 from pricemesh.core.arrays import Array, Ints, checked_context, not_negative, one_of, positive
 from pricemesh.core.attribution import Attribution
+from pricemesh.core.demand.attribution import attribution_of
 from pricemesh.core.demand.basis import MAX_ARM_SQUARE, Basis
 from pricemesh.core.demand.curve import Curves, with_one
 from pricemesh.core.demand.prediction import Prediction, predict
 from pricemesh.core.demand.prior import fitted_variances
 from pricemesh.core.demand.sales import MAX_RESIDUAL, MAX_WEIGHT, linearise, sigmoid
-from pricemesh.core.policies.learner import (
-    Decided,
-    ExplorationParameters,
-    Learner,
-    Shape,
-    eigenvalues,
+from pricemesh.core.policies.checks import (
     log_determinants,
     max_abs,
     refuse_beyond,
     refuse_if,
+    refuse_impossible_information,
     refuse_infinite,
 )
+from pricemesh.core.policies.learner import Decided, ExplorationParameters, Learner, Shape
 from pricemesh.core.pooling import Pool, Pooling
 from pricemesh.core.ridge import (
     Index,
@@ -281,7 +279,7 @@ class DemandLearner(Learner):
             variance,
             result,
             origins,
-            _attribution(result, origins, scale),
+            attribution_of(result, origins, scale),
         )
 
     @property
@@ -325,10 +323,7 @@ class DemandLearner(Learner):
         # h = Z'W^1/2 M r, the eigenvalues of M lie in [0, 1], and every entry of r is at most MAX_RESIDUAL.
         max_response = counts * MAX_RESIDUAL * np.sqrt(MAX_WEIGHT * max_row)
         refuse_beyond(max_abs(parts["response"]), max_response, "a response is larger than sales allow")
-        values = eigenvalues(information)
-        slack = 1e-9 * np.maximum(max_trace, 1.0)
-        refuse_if((values[..., 0] < -slack).any(), "an information matrix is not positive semi-definite")
-        refuse_if((values.sum(axis=-1) > max_trace + slack).any(), "more information than its counts allow")
+        refuse_impossible_information(information, max_trace)
 
     def _arrays(self, variance: Array) -> dict[str, Array]:
         """The own sums with the prior."""
@@ -345,18 +340,3 @@ class DemandLearner(Learner):
         self.pooled = Ridge(**arrays)
         theta, gram = self.pooled.theta[..., 0, :], self.pooled.gram[..., 0, :, :]
         self.curves = Curves(self.basis.maps, theta, gram + self.waiting)
-
-
-def _attribution(result: Pool, origins: tuple[str, ...] | None, scale: Array) -> Attribution:
-    """Each peer's term of L and e."""
-    if origins is None or len(origins) == 1:
-        return Attribution()
-    information, response = result.city_information[1:], result.city_response[1:]
-    spread = result.heterogeneity[:, None, None] * information.sum(axis=0)
-    shrink = np.linalg.inv(np.eye(len(scale)) + spread)
-    return Attribution.of_peers(
-        origins[1:],
-        np.matvec(shrink, response) / scale,
-        np.matmul(shrink, information) / outer(scale),
-        result.trust[1:],
-    )

@@ -25,10 +25,11 @@ from pricemesh.core.choice import Sampling
 from pricemesh.core.demand.prediction import Prediction
 from pricemesh.core.ladder import Ladder
 from pricemesh.core.peer_rows import Group, PeerRows
+from pricemesh.core.policies.checks import log_determinants, refuse_if
 from pricemesh.core.ridge import Index
 from pricemesh.core.summary import Field, Layout, Parts, Summary
 from pricemesh.core.ucb import Score
-from pricemesh.errors import BadSummary, InvalidContext, InvalidParameter
+from pricemesh.errors import InvalidContext, InvalidParameter
 
 
 @dataclass(frozen=True)
@@ -273,39 +274,6 @@ class Learner:
     def _per_city(self, values: Array) -> Array:
         """From (..., I, K, ...), receivers first, to the axes of this learner's arrays, (..., K, ...)."""
         return values[0] if self.shape.is_one_city else values
-
-
-def refuse_if(faulty: object, reason: str) -> None:
-    if faulty:
-        raise BadSummary(reason)
-
-
-def refuse_beyond(values: Array, limit: Array, reason: str) -> None:
-    """Raise BadSummary if a value is above its limit, apart from rounding."""
-    refuse_if(not (values <= limit * (1 + 1e-9) + 1e-9).all(), reason)
-
-
-def refuse_infinite(*sums: Array) -> None:
-    """Raise BadSummary if a sum over peers overflowed, although each term was within bounds."""
-    refuse_if(not all(np.isfinite(values).all() for values in sums), "peers' numbers overflow when added up")
-
-
-def max_abs(vectors: Array) -> Array:
-    """The largest absolute value of each vector, (...,) of (..., c)."""
-    sizes: Array = np.abs(vectors).max(axis=-1)
-    return sizes
-
-
-def log_determinants(matrices: Array) -> Array:
-    """Of positive definite matrices, (...,) of (..., n, n)."""
-    values: Array = np.linalg.slogdet(matrices).logabsdet
-    return values
-
-
-def eigenvalues(matrices: Array) -> Array:
-    """The eigenvalues of symmetric matrices in ascending order."""
-    values: Array = np.linalg.eigvalsh(matrices)  # type: ignore[assignment]
-    return values
 
 
 class Policy(Protocol):

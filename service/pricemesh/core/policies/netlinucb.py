@@ -25,17 +25,8 @@ import numpy as np
 
 from pricemesh.core.arrays import Array, one_of
 from pricemesh.core.pending import Pending, PendingParameters
-from pricemesh.core.policies.learner import (
-    Decided,
-    ExplorationParameters,
-    RidgeParameters,
-    Shape,
-    eigenvalues,
-    log_determinants,
-    max_abs,
-    refuse_beyond,
-    refuse_if,
-)
+from pricemesh.core.policies.checks import eigenvalues, log_determinants, max_abs, refuse_beyond, refuse_if
+from pricemesh.core.policies.learner import Decided, ExplorationParameters, RidgeParameters, Shape
 from pricemesh.core.policies.weighted import WeightedFold, WeightedLearner, WeightedParameters
 from pricemesh.core.ridge import Index, Ridge, terms
 from pricemesh.core.summary import Field, Parts

@@ -26,17 +26,14 @@ import numpy as np
 from pricemesh.core.arrays import Array, not_negative, one_of, positive
 from pricemesh.core.attribution import Attribution
 from pricemesh.core.pending import Pending, PendingParameters
-from pricemesh.core.policies.learner import (
-    Decided,
-    ExplorationParameters,
-    Learner,
-    Shape,
-    eigenvalues,
+from pricemesh.core.policies.checks import (
     max_abs,
     refuse_beyond,
     refuse_if,
+    refuse_impossible_information,
     refuse_infinite,
 )
+from pricemesh.core.policies.learner import Decided, ExplorationParameters, Learner, Shape
 from pricemesh.core.pooling import Pool, Pooling
 from pricemesh.core.ridge import Index, Ridge, RidgeStatistics, terms
 from pricemesh.core.scaling import (
@@ -308,11 +305,7 @@ class NetPoolLearner(Learner):
         # h = X'M r, and the eigenvalues of M lie in [0, 1].
         max_response = counts * max_reward * np.sqrt(max_square)
         refuse_beyond(max_abs(parts["response"]), max_response, "a response is larger than the rewards allow")
-        values = eigenvalues(information)
-        max_trace = counts * max_square
-        slack = 1e-9 * np.maximum(max_trace, 1.0)
-        refuse_if((values[..., 0] < -slack).any(), "an information matrix is not positive semi-definite")
-        refuse_if((values.sum(axis=-1) > max_trace + slack).any(), "more information than its counts allow")
+        refuse_impossible_information(information, counts * max_square)
 
     def _add_peers(self, information: Array | float, response: Array | float) -> None:
         """Set `pooled` to the own statistics plus the peers' L and e, with the ridge in force."""

@@ -18,7 +18,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pricemesh.core.arrays import Array, fraction, one_of, positive
-from pricemesh.core.policies.learner import Decided, Shape, max_abs, refuse_beyond, refuse_if
+from pricemesh.core.policies.checks import max_abs, refuse_beyond, refuse_if
+from pricemesh.core.policies.learner import Decided, Shape
 from pricemesh.core.policies.weighted import WeightedFold, WeightedLearner, WeightedParameters
 from pricemesh.core.ridge import Index
 from pricemesh.core.sgd import Sgd

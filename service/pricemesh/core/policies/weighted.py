@@ -13,7 +13,8 @@ import numpy as np
 from pricemesh.core import weights as omega
 from pricemesh.core.arrays import Array, fraction
 from pricemesh.core.attribution import Attribution
-from pricemesh.core.policies.learner import Learner, Shape, refuse_if, refuse_infinite
+from pricemesh.core.policies.checks import refuse_if, refuse_infinite
+from pricemesh.core.policies.learner import Learner, Shape
 from pricemesh.core.summary import Parts
 from pricemesh.core.weights import Weighting
 

@@ -265,8 +265,9 @@ class Audit:
         invariant = "the learner equals a replay of the rows"
         if live.version > self._version:
             raise Violated(invariant, f"{name} has learned more than was committed")
-        if live.lesson_counts.sum() != live.version:
-            seen = f"{name} has learned {live.lesson_counts.sum():g} lessons at version {live.version}"
+        passed_over = live.counts.retracted + live.counts.unreadable
+        if live.lessons_learned + passed_over != live.version:
+            seen = f"{name} has learned {live.lessons_learned} lessons at version {live.version}"
             raise Violated("feedback is learned once", seen)
         if not self._is_followed(process):
             return
