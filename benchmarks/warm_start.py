@@ -50,9 +50,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.seeds)
-    print(
-        f"market, 10 prices, one city; regret of the first {options.decisions} decisions, {options.seeds} seeds"
-    )
+    print(f"market, 10 prices, one city; regret of {options.decisions} decisions, {options.seeds} seeds")
     for policy in ("demand", "netpool"):
         cold = regrets(policy, seeds, 0, options.decisions)
         warm = regrets(policy, seeds, options.rows, options.decisions)
