@@ -9,7 +9,6 @@ import pytest
 import sqlalchemy as sa
 
 from pricemesh.city.settings import Settings
-from pricemesh.core.decision import NO_ARM
 from pricemesh.errors import DatabaseInUse, InvalidParameter
 from pricemesh.history.importing import Import, ImportResult, digest_of, learn
 from pricemesh.history.reading import HistoryReader
@@ -194,4 +193,4 @@ def test_rows_without_id_or_time_and_at_other_prices_are_learned_by_demand(
     lines = city.http.get("/export?columns=price,arm,sold,reward,estimate").text.split()
     assert lines[1:] == ["8.0,0,1.0,7.0,", "8.5,,1.0,7.5,", "9.0,1,0.0,0.0,"]
     records = city.http.get("/decisions").raise_for_status().json()["decisions"]
-    assert [record["arm"] for record in records] == [1, NO_ARM, 0]
+    assert [record["arm"] for record in records] == [1, None, 0]

@@ -39,7 +39,7 @@ def test_a_command_of_the_lab_names_the_missing_extra_in_one_line(command: list[
     assert run.returncode == 2
     assert run.stdout == ""
     (line,) = run.stderr.splitlines()
-    assert line == "error: this command needs matplotlib: pip install 'pricemesh[lab]'"
+    assert line == "error: this command needs greenlet, matplotlib: pip install 'pricemesh[lab]'"
     assert [each.name for each in tmp_path.iterdir()] == ["hidden"]
 
 

@@ -138,7 +138,8 @@ class GossipServer:
                 f"{sender} and {city} differ in prices, shared features, policy or group; "
                 f"{city} has {self._common}"
             )
-            self._book.sender(sender, message.address).record_other_terms(self._clock(), str(fault))
+            if self._node.is_known(sender):  # nobody else leaves a trace
+                self._book.sender(sender, message.address).record_other_terms(self._clock(), str(fault))
             raise fault
 
     async def _contact(self, message: Message) -> Peer:
