@@ -76,9 +76,7 @@ def same_mesh(mesh: list[RunningCity], other: list[RunningCity]) -> None:
 def test_after_a_retraction_the_mesh_is_one_that_never_had_the_feedback(
     tmp_path: Path, policy: str, honest: int
 ) -> None:
-    sections = POLICIES[policy] | {
-        "gossip": {"news": 1.0}
-    }  # letters tell all
+    sections = POLICIES[policy] | {"gossip": {"news": 1.0}}  # letters tell all
     mesh = start_mesh(tmp_path, NAMES, **sections)
     twins: list[RunningCity] = []
     try:
