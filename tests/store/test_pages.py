@@ -21,10 +21,10 @@ ROWS = 3000
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    """A decision a second; every thousandth is arm 1."""
+    """A decision a second; every thousandth is at another price."""
     database = opened_at(database_url)
     rows = [
-        decision(f"d{i}")._replace(arm=int(i % 1000 == 0), occasion=Occasion(float(i), "netpool", 0))
+        decision(f"d{i}", price=8.0 if i % 1000 else 9.0)._replace(occasion=Occasion(float(i), "netpool", 0))
         for i in range(1, ROWS + 1)
     ]
     database.commit([SaveDecisions(rows)])
@@ -50,7 +50,7 @@ def test_pages_find_every_match_whatever_they_may_look_at(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases: list[dict[str, Any]] = [
-        {"arm": 1},
+        {"price": 9.0},
         {"since": 2990.0},
         {"until": 5.0},
         {"since": 10.0, "until": 12.0},
@@ -75,7 +75,7 @@ def test_no_filter_scans_the_table(database: Database) -> None:
     explain = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else "EXPLAIN"
     page = "PRIMARY KEY (rowid>? AND rowid<?)" if engine.dialect.name == "sqlite" else "decisions_pkey"
     queries = [
-        (reads.page_query(50, 2000, 1000, 1, 10.0, 20.0), page),
+        (reads.page_query(50, 2000, 1000, 9.0, 10.0, 20.0), page),
         (reads.page_query(50, 2000, 1000, None, 10.0, None), page),
         (reads.older_query(1000, 10.0, None), "decisions_made_at"),
         (reads.older_query(1000, None, 10.0), "decisions_made_at"),

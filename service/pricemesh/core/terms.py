@@ -54,15 +54,14 @@ class Reading:
     """Of rows that were made under the first of these terms, in the last of them."""
 
     def __init__(self, terms: Sequence[Terms]) -> None:
-        made, present = terms[0], terms[-1]
-        self._made, self._present = made, present
+        self.first, self._present = first, present = terms[0], terms[-1]
         origins = [_origin(name, terms) for name in present.features]
-        places = {name: place for place, name in enumerate(made.features)}
+        places = {name: place for place, name in enumerate(first.features)}
         self._fills = np.array([0.0 if isinstance(origin, str) else origin for origin in origins])
         self._targets = [i for i, origin in enumerate(origins) if isinstance(origin, str)]
         self._sources = [places[origin] for origin in origins if isinstance(origin, str)]
         arms = {price: arm for arm, price in enumerate(present.prices)}
-        self._arms = [arms.get(price, NO_ARM) for price in made.prices]
+        self._arms = [arms.get(price, NO_ARM) for price in first.prices]
         self._arm_of_price = arms
 
     def arm(self, arm: int, price: float) -> int:
@@ -71,22 +70,18 @@ class Reading:
 
     def price(self, arm: int, price: float) -> float:
         """Of a decision that was made for `arm`; `price` where that was no arm."""
-        return price if arm == NO_ARM else self._made.prices[arm]
-
-    @property
-    def made(self) -> Terms:
-        return self._made
+        return price if arm == NO_ARM else self.first.prices[arm]
 
     def context(self, vectors: bytes) -> Array:
         """(d,) in the present features."""
-        made = np.frombuffer(vectors, count=len(self._made.features))
-        values: Array = self.contexts(made[None])[0]
+        numbers = np.frombuffer(vectors, count=len(self.first.features))
+        values: Array = self.contexts(numbers[None])[0]
         return values
 
-    def contexts(self, made: Array) -> Array:
-        """(m, d) in the present features, of contexts as they were made."""
-        values = np.tile(self._fills, (len(made), 1))
-        values[:, self._targets] = made[:, self._sources]
+    def contexts(self, contexts: Array) -> Array:
+        """(m, d) in the present features, of contexts in the first ones."""
+        values = np.tile(self._fills, (len(contexts), 1))
+        values[:, self._targets] = contexts[:, self._sources]
         return values
 
     def margin(self, margin: Margin) -> Margin:

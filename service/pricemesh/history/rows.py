@@ -46,8 +46,8 @@ class Block:
     @cached_property
     def arms(self) -> Sequence[int | None]:
         """Of the present ladder; None where the price is not on it."""
-        made = zip(self._stored["arm"], self._stored["price"], self._stored["terms"], strict=True)
-        arms = [self._arm(*each) for each in made]
+        choices = zip(self._stored["arm"], self._stored["price"], self._stored["terms"], strict=True)
+        arms = [self._arm(*each) for each in choices]
         return [None if arm == NO_ARM else arm for arm in arms]
 
     def _arm(self, arm: int, price: float, terms: int | None) -> int:
@@ -72,21 +72,21 @@ class Block:
         """Of rows that were made under the same terms; without a reading these are in force."""
         dim, arms = self._dim, self._arms
         if reading is not None:
-            dim, arms = len(reading.made.features), len(reading.made.prices)
+            dim, arms = len(reading.first.features), len(reading.first.prices)
         width = 8 * (dim + 2 * arms)
         vectors, chosen = self._stored["vectors"], [self._stored["arm"][row] for row in rows]
         parts = [bytes(vectors[row][:width]).ljust(width, NAN_BYTE) for row in rows]
-        made = np.frombuffer(b"".join(parts)).reshape(len(rows), -1)
-        scores = made[:, dim:].reshape(len(rows), 2, arms)
+        numbers = np.frombuffer(b"".join(parts)).reshape(len(rows), -1)
+        scores = numbers[:, dim:].reshape(len(rows), 2, arms)
         own = np.where(np.array(chosen)[:, None] == NO_ARM, np.nan, scores[np.arange(len(rows)), :, chosen])
         if reading is None:
-            return np.concatenate([made, own], axis=1)
+            return np.concatenate([numbers, own], axis=1)
         places = [reading.arm(arm, 0.0) for arm in range(arms)]
         present = np.full((len(rows), 2, self._arms), np.nan)
         for arm, place in enumerate(places):
             if place != NO_ARM:
                 present[:, :, place] = scores[:, :, arm]
-        context = reading.contexts(made[:, :dim])
+        context = reading.contexts(numbers[:, :dim])
         return np.concatenate([context, present.reshape(len(rows), -1), own], axis=1)
 
     def place(self, place: int) -> Array:

@@ -104,7 +104,7 @@ class Reader:
         *,
         limit: int,
         before: int | None = None,
-        arm: int | None = None,
+        price: float | None = None,
         since: float | None = None,
         until: float | None = None,
     ) -> DecisionPage:
@@ -115,7 +115,7 @@ class Reader:
                 before = 1 + (connection.scalar(select(sa.func.max(number))) or 0)
             first = connection.scalar(select(sa.func.min(number))) or 1
             lowest = max(first, before - MAX_SCANNED_ROWS)
-            query = page_query(limit, before, lowest, arm, since, until)
+            query = page_query(limit, before, lowest, price, since, until)
             rows = [_stored_decision(row) for row in connection.execute(query)]
             if len(rows) == limit:
                 return DecisionPage(rows, rows[-1].number)
@@ -251,28 +251,33 @@ def feedback_by_id(backend: Backend, connection: Connection, ids: Sequence[str])
 
 
 def page_query(
-    limit: int, before: int, lowest: int, arm: int | None, since: float | None, until: float | None
+    limit: int, before: int, lowest: int, price: float | None, since: float | None, until: float | None
 ) -> sa.Select[Any]:
-    """Goes down the primary key from `before` to `lowest`. The sum keeps the databases from reading and
-    sorting all rows of that time instead."""
+    """Goes down the primary key from `before` to `lowest`. By price, because numbers of arms change with the
+    ladder."""
     number = decisions.c.number
     query = _with_feedback().where(number < before, number >= lowest)
-    if arm is not None:
-        query = query.where(decisions.c.arm == arm)
-    return _of_time(query, decisions.c.made_at + 0.0, since, until).order_by(number.desc()).limit(limit)
+    return _matching(query, price, since, until).order_by(number.desc()).limit(limit)
 
 
 def rows_query(
     limit: int, after: int, highest: int, price: float | None, since: float | None, until: float | None
 ) -> sa.Select[Any]:
-    """As `page_query`, but up the primary key, and by price: numbers of arms change with the ladder."""
+    """As `page_query`, but up the primary key."""
     number, numbers = decisions.c.number, retracted.c.feedback
     is_retracted = select(numbers).where(numbers == feedback.c.number).exists()
     query = select(*_COLUMNS, is_retracted, decisions.c.import_id).select_from(_WITH_FEEDBACK)
     query = query.where(number > after, number <= highest)
+    return _matching(query, price, since, until).order_by(number).limit(limit)
+
+
+def _matching(
+    query: sa.Select[Any], price: float | None, since: float | None, until: float | None
+) -> sa.Select[Any]:
+    """The sum keeps the databases from reading and sorting all rows of that time instead."""
     if price is not None:
         query = query.where(decisions.c.price == price)
-    return _of_time(query, decisions.c.made_at + 0.0, since, until).order_by(number).limit(limit)
+    return _of_time(query, decisions.c.made_at + 0.0, since, until)
 
 
 def _of_time(

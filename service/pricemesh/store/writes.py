@@ -296,8 +296,8 @@ def _close_window(
         if not command.frozen:
             version += 1
             row_version = version
-            made = (row.chance, waited, row.price, row.terms)
-            lessons.append(Lesson(row.arm, row.vectors, reward, version, sold, *made))
+            rest = (row.chance, waited, row.price, row.terms)
+            lessons.append(Lesson(row.arm, row.vectors, reward, version, sold, *rest))
         rows.append((row.number, reward, sold, command.at, row_version, None))
     position, shift = _insert_feedback(
         backend, connection, rows, position, version - len(lessons), len(lessons), by_default=True

@@ -29,14 +29,20 @@ def audit_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
     async def decisions(
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
         before: Annotated[int | None, Query(ge=0, le=2**62, description="`next_before` of a page")] = None,
-        arm: Annotated[int | None, Query(ge=0, le=10_000)] = None,
+        arm: Annotated[
+            int | None, Query(ge=0, le=10_000, description="At the price that this arm has now")
+        ] = None,
         since: Annotated[float | None, Query(allow_inf_nan=False, description="Unix seconds")] = None,
         until: Annotated[float | None, Query(allow_inf_nan=False, description="Unix seconds")] = None,
     ) -> Response:
         """A page looks at 50,000 decisions at most. Where few of them match, it has fewer than `limit`, and
         `next_before` says where to go on."""
+        prices = pricing.settings.arms.prices
+        if arm is not None and arm >= len(prices):
+            return json_response({"decisions": [], "next_before": None})
+        price = None if arm is None else prices[arm]
         page = await pricing.read_many(
-            pricing.database.reader.page, limit=limit, before=before, arm=arm, since=since, until=until
+            pricing.database.reader.page, limit=limit, before=before, price=price, since=since, until=until
         )
         records = [answers.record(row) for row in page.rows]
         return json_response({"decisions": records, "next_before": page.next_before})
