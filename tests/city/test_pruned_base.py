@@ -113,8 +113,13 @@ def test_replicas_are_stopped_for_a_prune_and_go_on_after_it(postgres_url: str) 
     expected = brute_force(settings, tables.rows(), tables.settled())
     version = tables.numbers()[2]
     city = RunningCity(settings)
+    impatient = {"replicas": True, "lock_wait_seconds": 0.0}
     with pytest.raises(DatabaseInUse, match="stop it first"):
-        prune(settings, at_day=30, older_than_days=15)
+        prune(
+            years_settings(postgres_url, {"name": "netpool"}, database=impatient),
+            at_day=30,
+            older_than_days=15,
+        )
     city.stop()
     prune(settings, at_day=30, older_than_days=15)
     tables.forget_snapshot()

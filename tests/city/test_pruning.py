@@ -233,7 +233,8 @@ def test_a_plan_counts_what_leaves_while_the_city_serves(database_url: str) -> N
     netpool = years_settings(database_url, {"name": "netpool"}, clock=no_window_closes)
     write_days(netpool, range(30))
     city = RunningCity(netpool)
-    pruning = Pruning(netpool, clock_at(30), 15 * DAY)
+    impatient = years_settings(database_url, {"name": "netpool"}, database={"lock_wait_seconds": 0.0})
+    pruning = Pruning(impatient, clock_at(30), 15 * DAY)
     plan = pruning.plan()
     with pytest.raises(DatabaseInUse, match="another process"):
         pruning.carry_out()

@@ -1,6 +1,7 @@
 """Another ladder or other features for a city that has learned, on both databases."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -136,8 +137,17 @@ def states_agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
 @pytest.mark.parametrize("policy", KINDS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_learner_is_the_one_that_learns_the_readable_rows_in_the_new_terms(
-    change: str, policy: str, database_url: str
+    change: str, policy: str, tmp_path: Path
 ) -> None:
+    change_and_compare(change, policy, f"sqlite:///{tmp_path}/city.db")
+
+
+@pytest.mark.parametrize(("change", "policy"), [("remove an arm", "demand"), ("add a feature", "netpool")])
+def test_so_it_is_on_postgres(change: str, policy: str, postgres_url: str) -> None:
+    change_and_compare(change, policy, postgres_url)
+
+
+def change_and_compare(change: str, policy: str, database_url: str) -> None:
     sections, renamed, filled = CHANGES[change]
     before = settings_for(database_url, **FIRST, **KINDS[policy])
     after = settings_for(database_url, **{**FIRST, **sections}, **KINDS[policy])

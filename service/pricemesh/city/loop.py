@@ -19,9 +19,9 @@ from pricemesh.city.recalling import Recaller
 from pricemesh.city.replicas import Role
 from pricemesh.city.tickets import ANSWERED, FutureTicket, SnapshotTicket, Ticket, settle, settle_all
 from pricemesh.city.wait_limit import Gate, WaitLimit
-from pricemesh.city.waiting_line import NO_GROUP, Group, Waiting, WaitingLine, rows_of
+from pricemesh.city.waiting_line import NO_GROUP, Group, Waiting, WaitingLine, rows_of, split_traffic
 from pricemesh.city.writer import Writer
-from pricemesh.errors import InDoubt, StorageUnavailable
+from pricemesh.errors import InDoubt, Overloaded, StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
 from pricemesh.store.database import CommitResult, Database, Recall
@@ -179,12 +179,12 @@ class CityLoop:
                 self._drop(items, queued=False)
                 items.clear()
 
-    def _drop(self, items: Waiting, *, queued: bool) -> None:
+    def _drop(self, items: Waiting, *, queued: bool, fault: Overloaded | None = None) -> None:
         """Answer callers whose rows were not handed to the database."""
         rows = rows_of(items)
         self.waiting_rows -= rows
         self._queued_rows -= rows if queued else 0
-        fault = self._limit.waited_too_long()
+        fault = fault or self._limit.waited_too_long()
         for _, ticket in items:
             settle(ticket, fault)
 
@@ -213,9 +213,16 @@ class CityLoop:
                 if self.following.is_due:
                     await self._follow()
                 if self._queued_rows:
-                    await self._carry_through(self._take())
+                    group = self._take()
+                    await self._carry_through(self._refuse_traffic(group) if self._role.is_behind else group)
             for _ in range(YIELDS_BEFORE_COMMIT):
                 await asyncio.sleep(0)
+
+    def _refuse_traffic(self, group: Group) -> Group:
+        """A replica that was stopped does not know what was pinned or frozen meanwhile."""
+        traffic, rest = split_traffic(group)
+        self._drop(traffic, queued=False, fault=self._limit.behind())
+        return rest
 
     async def _follow(self) -> None:
         """Learn and count what other replicas wrote."""

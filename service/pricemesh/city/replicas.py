@@ -17,6 +17,7 @@ from pricemesh.store.database import Database, TimeLimits
 from pricemesh.store.lease import Lease
 from pricemesh.store.shared_database import SharedDatabase
 
+MAX_BEHIND_SECONDS = 1.0  # then a replica refuses traffic until it has looked at what others wrote
 SECONDS_BETWEEN_TRIES = 0.25  # to become or stay the publisher
 
 CatchUp = Callable[[], Awaitable[None]]
@@ -39,6 +40,16 @@ class Role:
     @property
     def is_replica(self) -> bool:
         return self._lease is not None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether others may have changed what is in force without this replica knowing: it was stopped, or
+        the database does not answer."""
+        return self._lease is not None and self._behind_seconds > MAX_BEHIND_SECONDS
+
+    @property
+    def _behind_seconds(self) -> float:
+        return self._runtime.monotonic() - self.followed_at
 
     async def keep(self, catch_up: CatchUp) -> None:
         """Become the publisher when nobody is, for ever."""
@@ -75,8 +86,7 @@ class Role:
         """What `/state` shows; None for a city of one process."""
         if self._lease is None:
             return None
-        behind = self._runtime.monotonic() - self.followed_at
-        return {"publisher": self.is_publisher, "behind_seconds": round(behind, 3)}
+        return {"publisher": self.is_publisher, "behind_seconds": round(self._behind_seconds, 3)}
 
 
 def connect_database(settings: Settings, runtime: Runtime) -> Database:

@@ -81,6 +81,11 @@ class WaitLimit:
             self.seconds,
         )
 
+    def behind(self) -> Overloaded:
+        return Overloaded(
+            "this replica has yet to read what the others wrote: nothing was changed, try again", 1.0
+        )
+
     def waited_too_long(self) -> Overloaded:
         return Overloaded(
             f"waited {self.seconds:g} s for the database (limits.max_wait_seconds): nothing was changed, try "

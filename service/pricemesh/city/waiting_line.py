@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from pricemesh.store.commands import SaveFeedback
+
 Waiting = list[tuple[Any, Any]]  # a quote or a command, and the ticket of who asked
 
 
@@ -14,6 +16,13 @@ class Group(NamedTuple):
 
 
 NO_GROUP = Group([], [])
+
+
+def split_traffic(group: Group) -> tuple[Waiting, Group]:
+    """Prices and feedback, and the rest of a group."""
+    feedback = [item for item in group.commands if isinstance(item[0], SaveFeedback)]
+    rest = [item for item in group.commands if not isinstance(item[0], SaveFeedback)]
+    return group.quotes + feedback, Group([], rest)
 
 
 class WaitingLine:

@@ -14,13 +14,15 @@ from pricemesh.lab.torture.plan import ACTIONS, REPLICA_ACTIONS, make_plan
 from pricemesh.lab.torture.planting import planted
 from pricemesh.lab.torture.run import find_defect, run_seed, run_with_defect, shorten
 
-SEEDS, STEPS, GROUPS = 200, 120, 8
+SEEDS, GROUPS = 200, 8
+FEW_STEPS = 40  # of each of them
+STEPS = 120  # until a planted defect is found
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_no_seed_violates_an_invariant(group: int) -> None:
     for seed in range(group, SEEDS, GROUPS):
-        assert run_seed(seed, STEPS).violation is None
+        assert run_seed(seed, FEW_STEPS).violation is None
 
 
 FAILED_ONCE = {  # seed and steps: what it found
@@ -41,6 +43,8 @@ FAILED_ONCE = {  # seed and steps: what it found
 
 FAILED_WITH_REPLICAS = {
     (6012, 200): "the same feedback twice in one commit was answered with two versions",
+    (40299, 120): "a replica that had been stopped learned feedback before it knew of a freeze",
+    (30011, 150): "the audit did not wait for a replica to follow a window that had just closed",
 }
 
 
@@ -108,11 +112,11 @@ def test_a_history_is_shortened_to_steps_that_still_fail() -> None:
     name = "answer-before-commit"
     violation = next(
         outcome.violation
-        for outcome in (run_with_defect(seed, name, STEPS) for seed in range(20))
+        for outcome in (run_with_defect(seed, name, FEW_STEPS) for seed in range(20))
         if outcome.violation is not None
     )
     with planted(DEFECTS[name]):
-        shortest = shorten(violation, STEPS)
+        shortest = shorten(violation, FEW_STEPS, max_runs=30)
     assert shortest.invariant == violation.invariant
     assert 0 < len(shortest.history) < len(violation.history)
 

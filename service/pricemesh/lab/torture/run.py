@@ -79,15 +79,20 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def shorten(violation: Violation, step_count: int, has_replicas: bool | None = None) -> Violation:
+def shorten(
+    violation: Violation,
+    step_count: int,
+    has_replicas: bool | None = None,
+    max_runs: int = MAX_SHORTENING_RUNS,
+) -> Violation:
     """Leave out steps, large groups first, as long as the same invariant is violated."""
     plan = make_plan(violation.seed, step_count, has_replicas)
     steps = list(plan.steps)
     shortest, runs = violation, 0
     size = len(steps) // 2
-    while size and runs < MAX_SHORTENING_RUNS:
+    while size and runs < max_runs:
         start = 0
-        while start < len(steps) and runs < MAX_SHORTENING_RUNS:
+        while start < len(steps) and runs < max_runs:
             fewer = steps[:start] + steps[start + size :]
             runs += 1
             result = run_steps(plan, fewer).violation
