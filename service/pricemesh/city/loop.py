@@ -213,14 +213,15 @@ class CityLoop:
                 if self.following.is_due:
                     await self._follow()
                 if self._queued_rows:
-                    group = self._take()
-                    await self._carry_through(self._refuse_traffic(group) if self._role.is_behind else group)
+                    await self._carry_through(self._take_admissible())
             for _ in range(YIELDS_BEFORE_COMMIT):
                 await asyncio.sleep(0)
 
-    def _refuse_traffic(self, group: Group) -> Group:
-        """A replica that was stopped does not know what was pinned or frozen meanwhile."""
-        traffic, rest = split_traffic(group)
+    def _take_admissible(self) -> Group:
+        """A replica that was stopped does not know what was pinned or frozen meanwhile: no traffic then."""
+        if not self._role.is_behind:
+            return self._take()
+        traffic, rest = split_traffic(self._take())
         self._drop(traffic, queued=False, fault=self._limit.behind())
         return rest
 
