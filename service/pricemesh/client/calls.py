@@ -206,10 +206,10 @@ def retract(
         "until": until,
         "key": key,
     }
-    given = {name: value for name, value in selection.items() if value is not None}
+    fields = {name: value for name, value in selection.items() if value is not None}
     read = retraction_schemas.RetractionResult.model_validate_json
     return Call(
-        "POST", "/admin/retract", read, {"reason": reason, "dry_run": dry_run, **given}, RELEARN_SECONDS
+        "POST", "/admin/retract", read, {"reason": reason, "dry_run": dry_run, **fields}, RELEARN_SECONDS
     )
 
 

@@ -124,11 +124,11 @@ def retracted_decisions(connection: Connection, numbers: Sequence[int]) -> set[i
 
 
 def as_json(selection: Selection) -> str:
-    """Only what is given."""
-    given = {name: value for name, value in selection._asdict().items() if value not in (None, ())}
-    if "import_name" in given:
-        given["import"] = given.pop("import_name")
-    return json.dumps(given)
+    """Without fields that are not set."""
+    fields = {name: value for name, value in selection._asdict().items() if value not in (None, ())}
+    if "import_name" in fields:
+        fields["import"] = fields.pop("import_name")
+    return json.dumps(fields)
 
 
 def _selected(

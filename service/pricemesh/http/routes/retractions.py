@@ -99,8 +99,8 @@ def _add_lift_and_list(router: APIRouter, retractor: Retractor, max_bytes: int) 
 
 
 def _selection(body: schemas.RetractRequest, max_decisions: int) -> Selection:
-    given = body.model_fields_set
-    ways = given & {"decisions", "import_name", "key"} | ({"time"} if given & {"since", "until"} else set())
+    fields = body.model_fields_set
+    ways = fields & {"decisions", "import_name", "key"} | ({"time"} if fields & {"since", "until"} else set())
     if len(ways) != 1:
         raise UnreadableBody([("", ONE_SELECTION)])
     decisions = tuple(body.decisions or ())
