@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import httpx
 import pytest
@@ -52,11 +53,10 @@ def test_no_step_is_too_long_when_replicas_price_the_same_subjects(
             for i in range(40):
                 item = CONTEXT | {"subject": rng.choice(SUBJECTS), "decision_id": f"{i}-{place % 3}"}
                 url = replicas[rng.randrange(3)].url
+                path, body = "/price", dict[str, Any](item)
                 if rng.random() < 0.3:
                     more = [CONTEXT | {"subject": rng.choice(SUBJECTS)} for _ in range(3)]
                     path, body = "/price/batch", {"requests": [item, *more]}
-                else:
-                    path, body = "/price", item
                 while (answer := http.post(f"{url}{path}", json=body)).status_code == 503:
                     assert "nothing was changed" in answer.json()["detail"]  # so it may be asked again
                 assert answer.status_code == 200, answer.text
