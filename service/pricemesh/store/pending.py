@@ -18,15 +18,13 @@ from pricemesh.store.tables import city, decisions, feedback
 ROWS_PER_READ = 5000
 MAX_ROWS_IN_DOUBT = 10_000  # more than one commit can hold
 
-_ALL = sa.true()
 _ANSWERED = decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number)
-_UNANSWERED = (
+_MADE = (
     select(decisions.c.number, *(decisions.c[name] for name in Unanswered._fields))
-    .select_from(_ANSWERED)
-    .where(feedback.c.number.is_(None))
     .order_by(decisions.c.number)
     .limit(ROWS_PER_READ)
 )
+_UNANSWERED = _MADE.select_from(_ANSWERED).where(feedback.c.number.is_(None))
 _FROZEN = (
     select(feedback.c.number, *(decisions.c[name] for name in Unanswered._fields))
     .select_from(feedback.join(decisions, feedback.c.decision == decisions.c.number))
@@ -58,9 +56,11 @@ def changes_since(
     ended = _released_since(connection, counted, now, counted.decision, own)
     for group in ended:
         yield Change([], group)
-    for group in _unanswered(
-        connection, max(counted.decision, now.settled), now.decision, ~between(decisions.c.number, own)
-    ):
+    # Without new feedback no decision after the counted ones can be answered.
+    query = _MADE if counted.feedback == now.feedback else _UNANSWERED
+    if own:
+        query = query.where(~between(decisions.c.number, own))
+    for group in _rows_between(connection, query, max(counted.decision, now.settled), now.decision):
         yield Change(group, [])
 
 
@@ -91,16 +91,16 @@ def _released_since(
         yield from _in_groups(connection, frozen, feedback.c.number, before.feedback)
     number = decisions.c.number
     end = now.settled if own else min(now.settled, last)
-    yield from _unanswered(connection, before.settled, end, (number <= last) | between(number, own))
+    closed = _UNANSWERED.where((number <= last) | between(number, own))
+    yield from _rows_between(connection, closed, before.settled, end)
 
 
-def _unanswered(
-    connection: Connection, first: int, last: int, condition: sa.ColumnElement[bool] = _ALL
+def _rows_between(
+    connection: Connection, query: sa.Select[Any], first: int, last: int
 ) -> Iterator[list[Unanswered]]:
-    """Decisions without feedback, after `first` and up to `last`."""
+    """Decisions after `first` and up to `last`."""
     if first < last:
-        query = _UNANSWERED.where(decisions.c.number <= last, condition)
-        yield from _in_groups(connection, query, decisions.c.number, first)
+        yield from _in_groups(connection, query.where(decisions.c.number <= last), decisions.c.number, first)
 
 
 def _in_groups(
