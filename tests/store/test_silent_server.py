@@ -11,10 +11,12 @@ import sqlalchemy as sa
 
 from pricemesh.errors import DatabaseInUse, InDoubt, StorageCause, StorageUnavailable
 from pricemesh.runtime import Runtime
+from pricemesh.store import postgres as postgres_module
 from pricemesh.store.backend import TimeLimits
 from pricemesh.store.commands import Probe, SaveDecisions
 from pricemesh.store.database import Database
 from pricemesh.store.migration import migrate
+from pricemesh.store.postgres import LARGE_COMMIT_ROWS
 from pricemesh.store.postgres import Postgres as PostgresBackend
 from tests.postgres import Postgres
 from tests.proxy import Links
@@ -57,6 +59,17 @@ def fails(use: Callable[[], object]) -> StorageUnavailable:
         use()
     assert failure.value.cause == StorageCause.TIMEOUT
     return failure.value
+
+
+def test_a_time_limit_that_could_not_be_set_does_not_stop_later_commits(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = save(*(f"large-{i}" for i in range(LARGE_COMMIT_ROWS)))
+    with monkeypatch.context() as patch:
+        patch.setattr(postgres_module, "_set_config", lambda _values: "SELECT pg_sleep(60)")
+        fails(lambda: database.write(large))
+    database.write(save("small"))
+    database.write(large)
 
 
 def test_a_commit_to_a_stopped_server_ends_in_doubt_and_later_ones_are_refused_at_once(

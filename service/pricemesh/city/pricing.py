@@ -87,7 +87,7 @@ class Pricing:
         self._short_reads = ReadLane(runtime, "short reads", SHORT_READS_AT_A_TIME, read_seconds)
         self._long_reads = ReadLane(runtime, "long reads", LONG_READS_AT_A_TIME, read_seconds)
         self.recover_mesh: Callable[[MeshRecord], None] = lambda _record: None  # as gossip does it
-        self._opened = False
+        self.is_open = False
         self.draining = False
 
     @property
@@ -115,7 +115,7 @@ class Pricing:
         arm = self.controls.pinned_arm
         if arm is not None and not self._guardrails.allows(arm):
             log.warning("the pin is outside floor and ceiling and has no effect", extra={"arm": arm})
-        self._opened = True
+        self.is_open = True
 
     def _load_controls(self, present: PresentState) -> None:
         self.controls.load(
@@ -129,7 +129,7 @@ class Pricing:
         self.relearner.follow(present.rewrites)
 
     async def start(self) -> None:
-        if not self._opened:
+        if not self.is_open:
             await self.runtime.in_thread(self.open)
         self._loop = CityLoop(
             self.database,

@@ -86,7 +86,7 @@ class Gossip:
             absorber=self.absorber,
             client=self.client,
         )
-        self._is_opened = False
+        self.is_open = False
         self._ticking: asyncio.Task[None] | None = None
 
     @property
@@ -114,7 +114,7 @@ class Gossip:
         self.pricing.recover_mesh = self.recover
         self.pricing.relearner.summaries = lambda: self.node.summaries
         self.pricing.relearner.begin_epoch = self._begin_epoch
-        self._is_opened = True
+        self.is_open = True
 
     def _begin_epoch(self, epoch: int) -> None:
         """A learner that was made again serves from now on."""
@@ -141,9 +141,16 @@ class Gossip:
                 extra={"named": named.hex(), "own": self.publisher.seal.key.hex()},
             )
 
+    async def open_all(self) -> None:
+        """City and gossip, where that was not done before."""
+        in_thread = self.pricing.runtime.in_thread
+        if not self.pricing.is_open:
+            await in_thread(self.pricing.open)
+        if not self.is_open:
+            await in_thread(self.open)
+
     async def start(self) -> None:
-        if not self._is_opened:
-            await self.pricing.runtime.in_thread(self.open)
+        await self.open_all()
         if self.publisher.shares:
             await self.publisher.start()
             if self.book.peers:

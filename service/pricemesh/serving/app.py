@@ -71,6 +71,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await gossip.open_all()  # before the loop looks at what other replicas write
         await pricing.start()
         await gossip.start()
         log.info("serving", extra={"city": settings.city, "learner_version": pricing.version})

@@ -44,6 +44,9 @@ FAILED_ONCE = {  # seed and steps: what it found
 FAILED_WITH_REPLICAS = {
     (6012, 200): "the same feedback twice in one commit was answered with two versions",
     (40299, 120): "a replica that had been stopped learned feedback before it knew of a freeze",
+    (472, 300): "a time limit that the server did not set in time left a transaction open for ever",
+    (322, 300): "a letter that came between the start of a city and that of its gossip was not read",
+    (169, 300): "the audit took a slow answer from before for one of a city without faults",
     (30011, 150): "the audit did not wait for a replica to follow a window that had just closed",
 }
 

@@ -117,10 +117,12 @@ class Audit:
         age_seconds = self.city.true_time - control.since
         return age_seconds >= MAX_SECONDS_TO_FOLLOW and self.city.is_calm(CALM_SECONDS)
 
-    @property
-    def is_well(self) -> bool:
-        """Whether nothing is wrong with replicas, or was lately; of other cities this is not known."""
-        return self.city.has_replicas and not self.city.server.cuts and self.city.is_calm(CALM_SECONDS)
+    def was_well_since(self, start_seconds: float) -> bool:
+        """Whether nothing is wrong with replicas, or was since then or shortly before; of other cities this
+        is not known."""
+        city = self.city
+        seconds = CALM_SECONDS + city.true_time - start_seconds
+        return city.has_replicas and not city.server.cuts and city.is_calm(seconds)
 
     def _check_publisher(self) -> None:
         """A process that starts or ends may have the lease."""

@@ -45,7 +45,7 @@ class Callers:
     ) -> None:
         """An answer counts only for the database that it came from; `on_end` is called in any case."""
         city = audit.city
-        lineage, was_well = city.lineage, audit.is_well
+        lineage, start_seconds = city.lineage, city.true_time
 
         def answer(reply: Reply | None) -> None:
             on_end(reply)
@@ -54,7 +54,7 @@ class Callers:
             try:
                 if reply is not None and reply.status >= 500 and reply.status != 503:
                     raise Violated("no unforeseen answer", f"{method} {path}: {reply.status} {reply.body!r}")
-                if reply is not None and reply.status == 503 and was_well and audit.is_well:
+                if reply is not None and reply.status == 503 and audit.was_well_since(start_seconds):
                     raise Violated("a city without faults answers", f"{method} {path}: {reply.body!r}")
                 on_reply(reply)
             except Violated as violation:
