@@ -1,6 +1,7 @@
 """The pages and their files: read once at the start, served unchanged, with headers that let them load
 nothing from another host."""
 
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Annotated
@@ -30,7 +31,7 @@ IfNoneMatch = Annotated[str | None, Header()]
 
 def page_routes() -> APIRouter:
     router = APIRouter(include_in_schema=False)
-    bodies = {file.name: file.read_bytes() for file in (files("pricemesh.dashboard") / "page").iterdir()}
+    bodies = _bodies()
     tags = {name: f'"{sha256(body).hexdigest()[:16]}"' for name, body in bodies.items()}
 
     def answer(name: str, known_tag: str | None) -> Response:
@@ -54,3 +55,8 @@ def page_routes() -> APIRouter:
         return answer(name, if_none_match)
 
     return router
+
+
+@cache
+def _bodies() -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in (files("pricemesh.dashboard") / "page").iterdir()}

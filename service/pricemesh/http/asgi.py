@@ -56,6 +56,7 @@ class Application:
         self,
         framework: Callable[[Any, Any, Any], Awaitable[None]],
         *,
+        add_routes: Callable[[], None],
         pricing: Pricing,
         gossip: Gossip,
         admission: Admission,
@@ -77,6 +78,14 @@ class Application:
         )
         self.gossip_budget = BodyBudget(max(GOSSIP_BODIES * self.max_body_bytes, MIN_GOSSIP_BUDGET_BYTES))
         self._framework = framework
+        self._add_routes: Callable[[], None] | None = add_routes
+
+    def complete(self) -> None:
+        """Add the routes of the framework, if that was not done. It takes longer than all else that an
+        application is made of, and many short-lived ones answer nothing but traffic and gossip."""
+        add_routes, self._add_routes = self._add_routes, None
+        if add_routes is not None:
+            add_routes()
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -141,6 +150,7 @@ class Application:
             else:
                 if scope["method"] == "HEAD":  # as GET; the server leaves the body out
                     scope = {**scope, "method": "GET", "without_body": True}
+                self.complete()
                 await self._framework(scope, receive, answer)
         except PricemeshError as fault:
             detail = str(fault)

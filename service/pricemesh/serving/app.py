@@ -102,10 +102,11 @@ def create_app(
         redoc_url=None,
         static_url=DOCS_FILES,
     )
-    _add_routes(framework, pricing, gossip, metrics, feed, truth)
+    handle_errors(framework)
     framework.openapi = lambda: describe(framework, settings, traffic)  # type: ignore[method-assign]
     return Application(
         framework,
+        add_routes=lambda: _add_routes(framework, pricing, gossip, metrics, feed, truth),
         pricing=pricing,
         gossip=gossip,
         admission=admission,
@@ -146,7 +147,6 @@ def _add_routes(
         page_routes(),
     ):
         framework.include_router(router)
-    handle_errors(framework)
 
 
 def request_log(settings: Settings, runtime: Runtime, in_outage: Callable[[], bool]) -> RequestLog:

@@ -96,6 +96,7 @@ def run(settings: Settings, host: str, port: int, *, share_port: bool = False) -
             "real one; name the cities of the mesh"
         )
     app = create_app(settings)
+    app.complete()
     app.pricing.open()
     app.gossip.open()
     app.connections.max_connections = allowed_connections(settings.limits.connections)
