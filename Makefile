@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures test check pytest torture soak bench bench-http bench-gossip bench-driver bench-feedback bench-folding bench-growth bench-history bench-overload bench-pages paper regret learning liars screenshots format clean
+.PHONY: help demo pictures test check pytest torture soak bench bench-http bench-gossip bench-driver bench-feedback bench-folding bench-growth bench-history bench-overload bench-pages paper regret learning docs liars screenshots format clean
 
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -74,6 +74,10 @@ regret: $(VENV)/.ready ## regret of every policy in the settings we hold ourselv
 learning: $(VENV)/.ready ## the tables of docs/learning.md: which policy when
 	$(BIN)/python -m benchmarks.learning
 
+docs: $(VENV)/.ready ## the generated pages made anew, and the documentation as a site in build/site
+	$(BIN)/python -m documentation
+	$(BIN)/mkdocs build --strict
+
 liars: $(VENV)/.ready ## what a lying city costs the honest ones (minutes)
 	$(BIN)/python -m benchmarks.liars
 
@@ -82,7 +86,7 @@ format: $(VENV)/.ready ## mend style
 	$(BIN)/ruff format .
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis demo.png
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build demo.png
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
