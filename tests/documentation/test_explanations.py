@@ -5,7 +5,8 @@ import re
 import numpy as np
 
 from pricemesh.core.policies import Learner, Shape, make_policy
-from tests.documentation.documents import ROOT
+from pricemesh.lab.market import LOCAL, SHARED
+from tests.documentation.documents import DOCUMENTS, ROOT, blocks
 
 
 def test_two_letters_that_differ_by_one_sale_give_it_away() -> None:
@@ -37,6 +38,16 @@ def test_with_a_constant_feature_a_letter_tells_the_sum_of_rewards() -> None:
         total += reward
         city.learn([1.0, *generator.normal(size=2)], 0, reward=reward)
     np.testing.assert_allclose(city.summarise()["response"][0][0], total, rtol=1e-9)
+
+
+def test_no_example_shares_a_competitors_price() -> None:
+    """docs/explanation/responsible-pricing.md says so."""
+    files = [*ROOT.glob("docs/*.toml"), *ROOT.glob("docs/*.csv"), *ROOT.glob("deploy/**/*.toml")]
+    texts = [path.read_text() for path in files]
+    texts += [block for path in DOCUMENTS for block in blocks(path.read_text(), "toml")]
+    texts += [name for name, _, _ in SHARED] + list(LOCAL)
+    assert len(files) >= 5
+    assert [text for text in texts if re.search("competitor|rival", text, re.IGNORECASE)] == []
 
 
 def test_every_figure_of_the_papers_summary_is_in_the_report() -> None:

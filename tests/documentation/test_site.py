@@ -12,7 +12,7 @@ from playwright.sync_api import sync_playwright
 
 from documentation.llms import pages_of
 from tests.dashboard.browser import CHROMIUM, launch_options
-from tests.documentation.documents import ROOT
+from tests.documentation.documents import FENCE, ROOT
 
 LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
 
@@ -107,3 +107,7 @@ def test_lists_and_tables_are_rendered_as_such(site: Path) -> None:
         body = re.sub(r"<pre>.*?</pre>", "", path.read_text(), flags=re.DOTALL)
         for paragraph in re.findall(r"<p>(.*?)</p>", body, flags=re.DOTALL):
             assert not re.search(r"^\s*(- |\d+\. |\|)", paragraph, re.MULTILINE), (path, paragraph[:200])
+        source = ROOT / "docs" / path.relative_to(site).with_suffix(".md")
+        if source.exists():
+            fences = len(FENCE.findall(source.read_text()))
+            assert len(re.findall("<pre>", path.read_text())) >= fences, path
