@@ -1,7 +1,5 @@
 """What is made from the code is up to date, and complete."""
 
-from pathlib import Path
-
 import pytest
 
 from documentation.commands import command_tree
@@ -10,12 +8,18 @@ from pricemesh.city.settings import Settings
 from pricemesh.errors import StorageCause
 from pricemesh.http.problems import STATUSES
 
-FILES = generated_files()
 
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_generated_file_is_what_the_code_says(path: Path) -> None:
-    assert path.read_text(encoding="utf-8") == FILES[path], "run `make docs` (or python -m documentation)"
+def test_every_generated_file_is_what_the_code_says() -> None:
+    files = generated_files()
+    assert {path.name for path in files} >= {
+        "openapi.json",
+        "llms.txt",
+        "api.md",
+        "configuration.md",
+        "cli.md",
+    }
+    outdated = [path.name for path, text in files.items() if path.read_text(encoding="utf-8") != text]
+    assert outdated == [], "run `make docs` (or python -m documentation)"
 
 
 def test_every_setting_has_a_description_and_a_row() -> None:
