@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures test check pytest torture soak bench bench-http bench-gossip bench-driver bench-feedback bench-folding bench-growth bench-history bench-overload bench-pages paper regret learning liars screenshots format clean
+.PHONY: help demo pictures test check pytest torture soak bench bench-http bench-gossip bench-driver bench-feedback bench-folding bench-growth bench-history bench-overload bench-pages paper regret learning docs release liars screenshots format clean
 
 help: ## what you can do here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -74,6 +74,21 @@ regret: $(VENV)/.ready ## regret of every policy in the settings we hold ourselv
 learning: $(VENV)/.ready ## the tables of docs/learning.md: which policy when
 	$(BIN)/python -m benchmarks.learning
 
+docs: $(VENV)/.ready ## the generated pages made anew, and the documentation as a site in build/site
+	$(BIN)/python -m documentation
+	$(BIN)/mkdocs build --strict
+
+release: $(VENV)/.ready ## wheel, sdist, SBOM (CycloneDX, of the wheel as installed with constraints.txt) and checksums in dist/
+	rm -rf dist build/release
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation --outdir dist
+	$(PYTHON) -m venv --without-pip build/release
+	$(BIN)/pip --python build/release/bin/python install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	rm build/release/lib/python*/site-packages/pricemesh-*.dist-info/direct_url.json # where the wheel lay on this machine
+	sed "s/^dynamic = .*/version = \"$$(build/release/bin/pricemesh --version | cut -d' ' -f2)\"/" pyproject.toml >build/release/pyproject.toml
+	$(BIN)/cyclonedx-py environment --output-reproducible --validate --pyproject build/release/pyproject.toml \
+	  --mc-type application --output-file dist/pricemesh.cdx.json build/release/bin/python
+	cd dist && sha256sum *.whl *.tar.gz *.json >SHA256SUMS && cat SHA256SUMS
+
 liars: $(VENV)/.ready ## what a lying city costs the honest ones (minutes)
 	$(BIN)/python -m benchmarks.liars
 
@@ -82,7 +97,7 @@ format: $(VENV)/.ready ## mend style
 	$(BIN)/ruff format .
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis demo.png
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build demo.png
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -16,9 +16,11 @@ from pricemesh.store.migration import migrate
 from tests.compiler import COMPILER, HOW_TO_GET_A_COMPILER
 from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT
 from tests.kubectl import HAS_SCHEMAS, HOW_TO_GET_KUBECTL, KUBECTL
+from tests.node import HOW_TO_GET_NODE, NODE
 from tests.postgres import Postgres
 from tests.previous import HOW_TO_GET_THE_HISTORY, previous_commit
 from tests.running import RunningCity, settings_for
+from tests.systemd import ANALYZE, HOW_TO_GET_SYSTEMD
 
 MIN_FREE_BYTES = 4 << 30
 _numbers = count()
@@ -91,5 +93,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(HOW_TO_GET_A_COMPILER, yellow=True, bold=True)
     if KUBECTL is None or not HAS_SCHEMAS:
         terminalreporter.write_line(HOW_TO_GET_KUBECTL, yellow=True, bold=True)
+    if NODE is None:
+        terminalreporter.write_line(HOW_TO_GET_NODE, yellow=True, bold=True)
+    if ANALYZE is None:
+        terminalreporter.write_line(HOW_TO_GET_SYSTEMD, yellow=True, bold=True)
     if previous_commit() is None:
         terminalreporter.write_line(HOW_TO_GET_THE_HISTORY, yellow=True, bold=True)

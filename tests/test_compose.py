@@ -124,7 +124,32 @@ def test_every_alert_asks_for_metrics_and_labels_that_a_city_exposes(exposed: di
         known = PROMETHEUS_OWN.union(*(exposed[name] for name, _ in chosen))
         for name, labels in chosen:
             assert labels <= exposed[name] | PROMETHEUS_OWN, rule["expr"]
-        assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= known
+        shown = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+        assert shown | named_labels(rule["expr"], "") <= known
+        grouped = named_labels(rule["expr"], "")
+        assert not grouped or shown <= grouped, f"{rule['alert']} has no label of {shown} after its sum"
+
+
+def test_every_alert_says_what_to_do_in_the_documentation() -> None:
+    (group,) = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"]
+    page = (ROOT / "docs/how-to/monitoring.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \| .{20,}$", page, re.MULTILINE) == [
+        rule["alert"] for rule in group["rules"]
+    ]
+
+
+def test_statuses_that_alerts_and_the_dashboard_ask_for_are_those_of_a_peer() -> None:
+    source = (ROOT / "service/pricemesh/gossip/view.py").read_text()
+    texts = [promql for promql, _ in expressions()]
+    texts.append((ROOT / "deploy/prometheus/alerts.yml").read_text())
+    asked = {
+        status
+        for text in texts
+        for choice in re.findall(r'pricemesh_peer_status\{[^}]*status=~?"([^"]+)"', text)
+        for status in choice.split("|")
+    }
+    assert asked >= {"quarantined", "silent"}
+    assert {status for status in asked if f'"{status}"' not in source} == set()
 
 
 def test_the_readers_of_promql_find_metrics_and_labels() -> None:

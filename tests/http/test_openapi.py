@@ -151,6 +151,14 @@ def test_the_examples_in_the_openapi_document_work_unchanged(sqlite_city: Runnin
     assert sqlite_city.http.get("/docs").status_code == 200
 
 
+def test_every_reference_in_the_openapi_document_resolves(sqlite_city: RunningCity) -> None:
+    text = sqlite_city.http.get("/openapi.json").text
+    schemas = json.loads(text)["components"]["schemas"]
+    references = set(re.findall(r'"\$ref":\s*"#/components/schemas/([^"]+)"', text))
+    assert len(references) > 30
+    assert references <= set(schemas)
+
+
 def test_a_request_id_is_echoed_and_an_invalid_one_replaced(sqlite_city: RunningCity) -> None:
     http = sqlite_city.http
     assert http.get("/version", headers={"X-Request-ID": "abc-1"}).headers["x-request-id"] == "abc-1"

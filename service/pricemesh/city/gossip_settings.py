@@ -15,22 +15,45 @@ DEFAULT_NEWS_SECONDS = 60.0
 
 
 class GossipSettings(Section):
-    peers: tuple[str, ...] = ()
-    interval_seconds: float = Field(default=1.0, gt=0)
-    group: str = Field(default="default", min_length=1, max_length=100)
-    secrets: tuple[str, ...] = ()  # id:secret each; the first signs, all verify
-    discover: bool = False  # learn addresses from other cities
-    address: str | None = None  # where other cities reach this one; sent to cities that discover
-    # Letters of other cities are refused; empty: all are accepted. A table names keys: { lisbon = "..." }.
-    cities: tuple[str, ...] | dict[str, str] = ()
-    most_cities: int = Field(default=256, ge=2, le=10_000)
-    fan_out: int = Field(default=DEFAULT_FAN_OUT, ge=1)
-    # An arm's part of a letter is published again when its information has grown by this factor; 1: at once.
-    news: float = Field(default=DEFAULT_NEWS, ge=1)
-    news_seconds: float = Field(default=DEFAULT_NEWS_SECONDS, gt=0)  # until all that changed is published
-    timeout_seconds: float | None = Field(default=None, gt=0)  # for a peer's answer; default: one interval
-    rate_per_second: float = Field(default=50.0, gt=0)  # requests accepted from one city
-    lockstep: bool = False  # ticks come from `POST /admin/tick` instead of the clock
+    peers: tuple[str, ...] = Field(default=(), description="Addresses of other cities.")
+    interval_seconds: float = Field(default=1.0, gt=0, description="Between two ticks.")
+    group: str = Field(
+        default="default", min_length=1, max_length=100, description="Letters stay within a group."
+    )
+    secrets: tuple[str, ...] = Field(
+        default=(),
+        description="`id:secret` each, the same in all cities: the first signs, all verify. Made by "
+        "`pricemesh keys gossip`.",
+    )
+    discover: bool = Field(default=False, description="Learn addresses from other cities.")
+    address: str | None = Field(
+        default=None, description="Where other cities reach this one; sent to cities that discover."
+    )
+    cities: tuple[str, ...] | dict[str, str] = Field(
+        default=(),
+        description="Letters of other cities are refused; empty: whoever has the secret is heard. A table "
+        'names keys: `{ lisbon = "4f2a..." }`, printed by `pricemesh keys city`.',
+    )
+    most_cities: int = Field(default=256, ge=2, le=10_000, description="Known here, at most.")
+    fan_out: int = Field(
+        default=DEFAULT_FAN_OUT, ge=1, description="Peers called at a tick, of many mostly the same ones."
+    )
+    news: float = Field(
+        default=DEFAULT_NEWS,
+        ge=1,
+        description="An arm is published again when its information has grown by this factor; 1: at every "
+        "change.",
+    )
+    news_seconds: float = Field(
+        default=DEFAULT_NEWS_SECONDS, gt=0, description="By then all that was learned is published."
+    )
+    timeout_seconds: float | None = Field(
+        default=None, gt=0, description="For a peer's answer; one interval by default."
+    )
+    rate_per_second: float = Field(default=50.0, gt=0, description="Requests accepted from one city.")
+    lockstep: bool = Field(
+        default=False, description="Ticks come from `POST /admin/tick` instead of the clock."
+    )
 
     @field_validator("cities", mode="before")
     @classmethod

@@ -28,11 +28,30 @@ KINDS = (
 
 
 class RewardSettings(Section):
-    kind: Literal["purchase", "value"] = Field(examples=[KINDS])
-    cost: float | str = Field(default=0.0)  # of a unit: a number, or the name of a feature
-    max_units: int = Field(default=1, ge=1, le=1_000_000)  # that one decision may sell
-    largest: float | None = Field(default=None, gt=0, le=MAX_REWARD, validate_default=True)  # in magnitude
-    scale: float = Field(default=1.0, gt=0, le=MAX_REWARD)  # a usual reward; the same in the whole mesh
+    kind: Literal["purchase", "value"] = Field(
+        examples=[KINDS],
+        description="`purchase`: feedback says how many units were `sold`, and the reward is (price - cost) "
+        "× sold. `value`: feedback gives the `reward` itself.",
+    )
+    cost: float | str = Field(
+        default=0.0, description="Of a unit: a number, or the name of a feature. For `purchase`."
+    )
+    max_units: int = Field(
+        default=1, ge=1, le=1_000_000, description="That one decision may sell. For `purchase`."
+    )
+    largest: float | None = Field(
+        default=None,
+        gt=0,
+        le=MAX_REWARD,
+        validate_default=True,
+        description="More, either way, is refused, from callers and from peers. Needed with `value`.",
+    )
+    scale: float = Field(
+        default=1.0,
+        gt=0,
+        le=MAX_REWARD,
+        description="A usual reward, the same in the whole mesh, for policies that expect rewards near 1.",
+    )
 
     @field_validator("cost", mode="before")
     @classmethod
@@ -125,10 +144,19 @@ class RewardSettings(Section):
 
 
 class FeedbackSettings(Section):
-    window_seconds: float = Field(default=604_800.0, gt=0)
-    # What a decision brought whose window closes unanswered. None: nothing is learned from it.
-    default_reward: float | None = Field(default=None, ge=-1e12, le=1e12)  # in a city of values
-    default_sold: float | None = Field(default=None, ge=0)  # in a city of purchases
+    window_seconds: float = Field(
+        default=604_800.0, gt=0, description="How long a decision waits; later feedback is a 410."
+    )
+    default_reward: float | None = Field(
+        default=None,
+        ge=-1e12,
+        le=1e12,
+        description="What a decision of a city of values brought whose window closes unanswered; without it "
+        "nothing is learned from it.",
+    )
+    default_sold: float | None = Field(
+        default=None, ge=0, description="The same in a city of purchases, in units."
+    )
 
     @property
     def default_amount(self) -> float | None:

@@ -1,20 +1,29 @@
-"""The configuration of a city: its sections, keys, defaults and limits.
+"""The configuration of a city: what it prices and learns, and all of its sections together.
 
 Frozen once read. How a file and variables become one of these, and how faults are worded: `configuration`.
+Every key has a description: docs/reference/configuration.md is made of them.
 """
 
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from pricemesh.city.addresses import CITY_NAME, checked_host
+from pricemesh.city.addresses import CITY_NAME
 from pricemesh.city.gossip_settings import GossipSettings
+from pricemesh.city.operating_settings import (
+    ClockSettings,
+    DatabaseSettings,
+    GuardrailSettings,
+    LabSettings,
+    LimitSettings,
+    SecuritySettings,
+    ServerSettings,
+)
 from pricemesh.city.reward import KINDS, FeedbackSettings, RewardSettings
-from pricemesh.city.section import Section, split_by_comma
+from pricemesh.city.section import Section
 from pricemesh.core.arrays import MAX_CONTEXT_LENGTH
 from pricemesh.core.decision import Margin
 from pricemesh.core.features import Feature, FeatureSpace
@@ -26,9 +35,14 @@ from pricemesh.core.summary import fingerprint
 class FeatureSettings(Section):
     """A feature without bounds lies within ±10,000: larger numbers call for another unit."""
 
-    name: str = Field(min_length=1, max_length=100, examples=['name = "rain"'])
-    min: float = Field(default=-1e4, ge=-1e5, le=1e5)
-    max: float = Field(default=1e4, ge=-1e5, le=1e5)
+    name: str = Field(
+        min_length=1,
+        max_length=100,
+        examples=['name = "rain"'],
+        description="As requests spell it.",
+    )
+    min: float = Field(default=-1e4, ge=-1e5, le=1e5, description="Smaller values are refused with a 422.")
+    max: float = Field(default=1e4, ge=-1e5, le=1e5, description="Larger values are refused with a 422.")
 
     @property
     def feature(self) -> Feature:
@@ -37,10 +51,16 @@ class FeatureSettings(Section):
 
 class ArmSettings(Section):
     prices: tuple[float, ...] = Field(
-        min_length=2, max_length=1000, examples=["prices = [8.0, 9.0, 10.0] under [arms]"]
+        min_length=2,
+        max_length=1000,
+        examples=["prices = [8.0, 9.0, 10.0] under [arms]"],
+        description="The ladder, ascending. A city that has learned changes it with `pricemesh reshape`.",
     )
-    # The range of prices that a mesh whose cities have different prices agrees on; for the policy demand.
-    range: tuple[float, float] | None = None
+    range: tuple[float, float] | None = Field(
+        default=None,
+        description="The range of prices that a mesh whose cities have different ladders agrees on; for the "
+        "policy `demand`.",
+    )
 
     @field_validator("prices")
     @classmethod
@@ -62,9 +82,14 @@ class ArmSettings(Section):
 
 class FeaturesSettings(Section):
     shared: tuple[FeatureSettings, ...] = Field(
-        min_length=1, max_length=500, examples=['shared = ["demand", "rain"] under [features]']
+        min_length=1,
+        max_length=500,
+        examples=['shared = ["demand", "rain"] under [features]'],
+        description="Features with the same meaning in all cities of the mesh: names, or tables with bounds.",
     )
-    local: tuple[FeatureSettings, ...] = Field(default=(), max_length=500)
+    local: tuple[FeatureSettings, ...] = Field(
+        default=(), max_length=500, description="Features of this city alone; nothing about them is sent."
+    )
 
     @field_validator("shared", "local", mode="before")
     @classmethod
@@ -90,8 +115,14 @@ class PolicySettings(BaseModel):
     """A policy's name, and the seed of a randomised choice; every other key is one of its parameters."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
-    name: str = Field(default="netpool", max_length=100)
-    seed: int = Field(default=0, ge=0, lt=2**63)  # of the draws with exploration = "thompson"; no secret
+    name: str = Field(
+        default="netpool",
+        max_length=100,
+        description="Which policy learns and chooses; `demand` by default in a city of purchases.",
+    )
+    seed: int = Field(
+        default=0, ge=0, lt=2**63, description='Of the draws with `exploration = "thompson"`; no secret.'
+    )
 
     @model_validator(mode="after")
     def _known(self) -> "PolicySettings":
@@ -106,93 +137,12 @@ class PolicySettings(BaseModel):
         return make_policy(self.name, **(self.__pydantic_extra__ or {}))
 
 
-def _check_url(url: str) -> None:
-    from sqlalchemy.engine import make_url  # not needed for SQLite, and slow to load
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        make_url(url)
-    except (ValueError, ArgumentError):
-        raise ValueError("must be written postgresql+psycopg://user:password@host:port/database") from None
-
-
-class DatabaseSettings(Section):
-    url: str = "sqlite:///pricemesh.db"
-    replicas: bool = False  # other processes serve this city from the same database, too
-    lock_wait_seconds: float = Field(default=10.0, ge=0, le=600)  # until the previous process has gone
-    timeout_seconds: float = Field(default=1.0, ge=0.1, le=60)  # of silence, then a commit fails
-    read_timeout_seconds: float = Field(default=5.0, ge=0.1, le=600)
-
-    @field_validator("url")
-    @classmethod
-    def _supported(cls, url: str) -> str:
-        if not url.startswith(("sqlite:///", "postgresql+psycopg://")):
-            raise ValueError("must start with sqlite:/// or postgresql+psycopg://")
-        if url == "sqlite:///" or ":memory:" in url:
-            raise ValueError(
-                "must name a file, such as sqlite:///lisbon.db: a city in memory forgets everything"
-            )
-        if not url.startswith("sqlite:"):
-            _check_url(url)
-        return url
-
-
-class ClockSettings(Section):
-    max_step_seconds: float = Field(default=5.0, gt=0, le=3600)  # a larger step holds feedback windows open
-    steady_seconds: float = Field(default=60.0, ge=0, le=86_400)  # until a new time is believed
-
-
-class GuardrailSettings(Section):
-    floor: float | None = None
-    ceiling: float | None = None
-    max_step: float | None = Field(default=None, gt=0)
-
-
-class SecuritySettings(Section):
-    api_keys_file: Path | None = None
-    rate_per_second: float | None = Field(default=None, gt=0)
-
-
-class LimitSettings(Section):
-    body_bytes: int = Field(default=4_194_304, ge=1024)
-    batch_size: int = Field(default=1000, ge=1, le=10_000)
-    event_readers: int = Field(default=64, ge=1, le=1000)  # open /events streams
-    max_wait_seconds: float = Field(default=1.0, ge=0.05, le=60)  # for the database; then a 503
-    connections: int = Field(default=4096, ge=1, le=1_000_000)  # open at once
-    header_seconds: float = Field(default=10.0, gt=0, le=600)  # for the headers of a request to arrive
-    body_seconds: float = Field(default=10.0, gt=0, le=600)  # for its body; more while it keeps coming
-    # A connection without a request stays open so long: longer than load balancers keep one, which would
-    # otherwise send requests into connections that are being closed.
-    idle_seconds: float = Field(default=75.0, gt=0, le=3600)
-
-
-class LabSettings(Section):
-    demo: bool = False  # accept the true regret from a driver that knows it: `POST /lab/truth`
-
-
-class ServerSettings(Section):
-    host: str = "127.0.0.1"
-    port: int = Field(default=8000, ge=0, le=65535)
-    hosts: tuple[str, ...] = Field(default=(), max_length=100)  # names it is called by, beside loopback ones
-    drain_seconds: float = Field(default=0.5, ge=0, le=600)
-    stop_with_stdin: bool = False  # stop at the end of standard input, so that no city outlives its parent
-    fast_path: bool = True  # prices and feedback go from the HTTP parser to the city, not through ASGI
-    access_log: bool = False  # log every request, not only refusals, errors and slow ones
-    slow_seconds: float = Field(default=1.0, gt=0)  # a request that takes longer is logged
-
-    @field_validator("hosts", mode="before")
-    @classmethod
-    def _by_comma(cls, value: Any) -> Any:
-        return split_by_comma(value)
-
-    @field_validator("hosts")
-    @classmethod
-    def _names(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(checked_host, hosts))
-
-
 class Settings(Section):
-    city: str = Field(pattern=f"^{CITY_NAME}$", examples=['city = "lisbon"'])
+    city: str = Field(
+        pattern=f"^{CITY_NAME}$",
+        examples=['city = "lisbon"'],
+        description="The name under which callers and peers know the city.",
+    )
     arms: ArmSettings = Field(examples=["[arms] with prices = [8.0, 9.0, 10.0]"])
     features: FeaturesSettings = Field(examples=['[features] with shared = ["demand", "rain"]'])
     reward: RewardSettings = Field(examples=[f"[reward] with {KINDS}"])

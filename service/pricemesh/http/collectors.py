@@ -61,19 +61,23 @@ class CityCollector:
             ("pricemesh_clock_steady", "0 while no feedback window closes", pricing.clock.read().is_steady),
         ):
             yield self._gauge(name, description, value)
-        if (replica := pricing.role.as_dict()) is not None:
-            yield self._gauge("pricemesh_publisher", "1 in the replica that publishes", replica["publisher"])
-            behind = replica["behind_seconds"]
-            yield self._gauge("pricemesh_replica_behind_seconds", "Since it knew all rows", behind)
+        replica = pricing.role.as_dict() or {"publisher": None, "behind_seconds": None}
+        for name, description, value in (
+            ("pricemesh_publisher", "1 in the replica that publishes", replica["publisher"]),
+            ("pricemesh_replica_behind_seconds", "Since it knew all rows", replica["behind_seconds"]),
+        ):
+            yield self._gauge(name, description, value)
         steps = CounterMetricFamily(
             "pricemesh_clock_steps", "Jumps of the clock since the start", labels=["city"]
         )
         steps.add_metric([self._city], float(pricing.clock.steps))
         yield steps
 
-    def _gauge(self, name: str, description: str, value: float) -> GaugeMetricFamily:
+    def _gauge(self, name: str, description: str, value: float | None) -> GaugeMetricFamily:
+        """Without a value, as of replicas in a city of one process, there is no series."""
         gauge = GaugeMetricFamily(name, description, labels=["city"])
-        gauge.add_metric([self._city], float(value))
+        if value is not None:
+            gauge.add_metric([self._city], float(value))
         return gauge
 
     def _queue_length(self) -> int:

@@ -16,6 +16,7 @@ from pricemesh.http import schemas
 from pricemesh.http.admission import scope_of
 from pricemesh.http.answers import example_request
 from pricemesh.http.asgi import GOSSIP_MEDIA_TYPE
+from pricemesh.http.forget_schemas import ForgetRequest
 from pricemesh.http.retraction_schemas import LiftRequest, RetractRequest
 from pricemesh.http.routes.bodies import PROBLEMS_OF_A_BODY, problems
 from pricemesh.http.traffic import Traffic, TrafficCall
@@ -35,6 +36,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     schemas.TrustRequest,
     schemas.BeliefRequest,
     TruthRequest,
+    ForgetRequest,
     RetractRequest,
     LiftRequest,
     schemas.Problem,

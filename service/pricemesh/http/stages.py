@@ -7,7 +7,7 @@ a long body on a slow line takes the time it needs, and a byte now and then does
 from collections.abc import Callable
 from enum import StrEnum
 
-from pricemesh.city.settings import LimitSettings
+from pricemesh.city.operating_settings import LimitSettings
 from pricemesh.http.parsing import Unparsable
 
 MIN_BODY_BYTES_PER_SECOND = 4096

@@ -23,7 +23,7 @@ SHARED = (
     ("demand", 1.2, -0.8),
     ("rain", 0.8, -0.9),
     ("event", 1.0, -1.2),
-    ("competitor_price", 1.5, -0.6),
+    ("season", 1.5, -0.6),
     ("evening", 0.5, -0.4),
     ("weekend", 0.3, 0.6),
     ("fuel_price", -0.4, 0.5),
