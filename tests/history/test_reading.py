@@ -212,7 +212,7 @@ def test_the_summary_shows_the_file_against_the_configuration(settings: Settings
     text = "\n".join(reader.summary.lines())
     assert "5 rows, 2 of them can be imported, 3 cannot" in text
     assert "from 2026-03-01 12:00:00 UTC to 2026-03-02 12:00:00 UTC" in text
-    assert "1 rows with `sold`, 1 in all; 1 without" in text
+    assert "1 rows with `sold`, 1 in all; 1 without feedback that counts" in text
     assert "prices: 8 (2), 9 (1), 10 (0), 11 (0), 12 (0)" in text
     assert "prices that are no arm: 8.25 (1)" in text
     assert "rain: 0.25 to 1.75, declared 0 to 1; 1 rows outside" in text
