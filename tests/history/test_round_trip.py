@@ -101,7 +101,7 @@ class City:
         prices = [8.0, 9.0, 10.0, 11.0, 12.0] + ([8.25, 10.75] if self.kind == "demand" else [])
         outcome = "sold" if self.kind == "demand" else "reward"
         lines = [f"rain,demand,strike,price,time,{outcome}"]
-        for i in range(count):
+        for _ in range(count):
             numbers = [self._rng.random(), self._rng.uniform(-1, 1), self._rng.random()]
             amount = next(iter(self._outcome().values()))
             values = [*numbers, self._rng.choice(prices), 1.6e9 + self._rng.randrange(count), amount]
