@@ -128,7 +128,7 @@ def lifetime(source: City, folder: Path, count: int) -> Settings:
         city.http.delete("/admin/freeze").raise_for_status()
         wrong = source.decide(city, FIRST, count // 10)[: max(1, min(900, count // 50))]
         retraction = {"decisions": wrong, "reason": "counted twice"}
-        city.http.post("/admin/retract", json=retraction).raise_for_status()
+        city.http.post("/admin/retract", json=retraction, timeout=60).raise_for_status()
     default = {"default_sold": 0} if source.kind == "demand" else {"default_reward": -1.0}
     clock = {"steady_seconds": 0.0}
     closing = source.settings(FIRST, feedback={"window_seconds": 0.01, **default}, clock=clock)
