@@ -63,7 +63,7 @@ def test_a_sale_without_a_chance_is_learned_at_the_chance_by_all_sales_before_it
     for x, arm, reward in rows:
         z = basis.maps[arm] @ np.concatenate([[1.0], x])
         chance = sigmoid(z @ np.linalg.inv(gram) @ response)
-        root, residual = linearise(chance, np.float64(reward))
+        root, residual = linearise(chance, np.asarray(reward))
         gram = gram + np.outer(root * z, root * z)
         response = response + root * residual * z
     prior = np.diag(1.0 / basis.prior_variance)
