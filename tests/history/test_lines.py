@@ -35,7 +35,7 @@ def messy(rng: Random, rows: int, *, quoted: float) -> str:
 
 
 @pytest.mark.parametrize("quoted", [0.0, 0.01, 0.5])
-@pytest.mark.parametrize("max_records", [1, 7, 2000])
+@pytest.mark.parametrize("max_records", [3, 2000])
 def test_groups_have_the_records_and_lines_of_pythons_parser(
     tmp_path: Path, quoted: float, max_records: int
 ) -> None:
@@ -50,7 +50,8 @@ def test_groups_have_the_records_and_lines_of_pythons_parser(
         if row:
             expected.append((before + 1, row))
         before = parser.line_num
-    records, found = Records(file, "utf-8", ","), []
+    records = Records(file, "utf-8", ",")
+    found: list[tuple[int, list[str]]] = []
     while (group := records.take(max_records)) is not None:
         assert group.faults == []
         assert len(group.rows) <= max_records
