@@ -54,14 +54,14 @@ WHOLE_FILES: dict[str, tuple[bytes, str]] = {
     ),
     "UTF-16 without its mark": (
         csv_of(GOOD.format(1)).decode().encode("utf-16-le"),
-        "has control characters: name the file's --encoding, such as utf-16",
+        "has NUL bytes: name the file's --encoding, such as utf-16",
     ),
     "a quote in the header": (
         b'rain,"price,sold\n1,8,1\n',
         "line 1, which names the columns: a quote is not",
     ),
     "carriage returns alone": (csv_of("a,,0.5,8,1", end="\r"), "a line ends in a carriage return alone"),
-    "bytes of no text": (bytes(range(1, 256)) * 40, "has control characters"),
+    "bytes of no text": (bytes(range(1, 256)) * 40, "the file has no column rain"),
     "Parquet, cut in the middle": (parquet_of(5000)[:9000], "is not a Parquet file that can be read"),
     "Parquet, of its mark alone": (b"PAR1", "is not a Parquet file that can be read"),
 }

@@ -3,7 +3,6 @@
 Cells of CSV are text, None where empty; those of Parquet have their types. Knows no city.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -19,7 +18,6 @@ from pricemesh.history.numbers import NumberColumn, numbers
 CHUNK_ROWS = 2_000
 MAX_COLUMNS = 10_000
 PARQUET_MARK = b"PAR1"
-_CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 Cell = Any  # text, a number, a time, or None
 
@@ -192,10 +190,10 @@ def _check_names(file: Path, names: Sequence[str]) -> None:
         raise InvalidParameter(f"{file}: column {names.index('') + 1} has no name in the first line")
     seen: set[str] = set()
     for name in names:
-        if _CONTROL.search(name):
+        if "\0" in name:
             raise InvalidParameter(
-                f"{file}: the name of column {names.index(name) + 1}, {name!r:.100}, has control characters: "
-                "name the file's --encoding, such as utf-16"
+                f"{file}: the name of column {names.index(name) + 1}, {name!r:.100}, has NUL bytes: name the "
+                "file's --encoding, such as utf-16"
             )
         if name in seen:
             raise InvalidParameter(f"{file} has two columns {name!r:.100}: rename one")
