@@ -36,6 +36,7 @@ from pricemesh.store.database import Database
 ROWS = int(os.environ.get("HISTORY_ROWS", "1000000"))
 COMMIT_ROWS = 4_000
 BEGAN_AT = 1.7e9  # Unix seconds
+WITHOUT_CHANCES = ("--map", "chance=unused")  # as of a file from elsewhere
 ALL_COLUMNS = ("export", "--columns", "all")
 SERVED_ROWS = 20_000  # a start has to learn them
 FEATURES = 8
@@ -135,6 +136,9 @@ def imports(folder: Path) -> list[Measured]:
             if policy == "demand":
                 runs.append(measure(f"{name[4:]}, checked", ["import", "--dry-run"], fresh, folder / name))
             runs.append(measure(f"{name[4:]}, learned by {policy}", ["import"], fresh, folder / name))
+    fresh = as_variables(configuration(f"sqlite:///{folder}/other.db"))
+    words = ["import", *WITHOUT_CHANCES]
+    runs.append(measure("csv without chances, learned by demand", words, fresh, folder / "all.csv"))
     return runs
 
 
