@@ -75,8 +75,18 @@ def _create_imports() -> None:
         sa.Column("propensity", sa.Double, nullable=False),
         sa.Column("reward", sa.Double, nullable=False),
         sa.Column("sold", sa.Double),
+        sa.Column("chance", sa.Double),
+        sa.Column("version", sa.Double),
     )
     op.create_index("import_rows_id", "import_rows", ["id"], unique=True)
+    is_imported = sa.text("import_id IS NOT NULL")
+    op.create_index(
+        "decisions_import_id",
+        "decisions",
+        ["import_id", "number"],
+        sqlite_where=is_imported,
+        postgresql_where=is_imported,
+    )
 
 
 def _create_retractions() -> None:
@@ -123,5 +133,6 @@ def downgrade() -> None:
         city.drop_column("rewrites")
         city.drop_column("terms")
     op.drop_column("feedback", "key")
+    op.drop_index("decisions_import_id", "decisions")
     op.drop_column("decisions", "import_id")
     op.drop_column("decisions", "terms")

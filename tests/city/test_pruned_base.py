@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from pricemesh.city.settings import Settings
 from pricemesh.errors import AlreadyImported, DatabaseInUse, InvalidParameter, NotStarted
 from pricemesh.store import importing
-from pricemesh.store.importing import StagedRow
-from pricemesh.store.maintenance import owning
+from pricemesh.store.importing import StagedRows
+from pricemesh.store.maintenance import owning, owning_database
 from pricemesh.store.migration import migrate
 from pricemesh.store.tables import base, compatibility
 from tests.city.old_rows import (
@@ -83,14 +83,27 @@ def test_imported_rows_leave_by_the_time_of_their_decisions_and_are_not_imported
     netpool: Settings,
 ) -> None:
     write_days(netpool, range(95, 101))
-    with owning(netpool.database.url, "lisbon") as connection:
-        import_ = importing.begin(connection, "history", "sales.csv", "digest", START)
+    with owning_database(netpool.database.url, "lisbon") as database:
+        import_ = importing.begin(database.connection, "history", "sales.csv", "digest", START)
         vectors = np.random.default_rng(1).random((50, 15))
-        rows = [
-            StagedRow(f"old{i}", START + i * DAY, i % 5, 8.0 + i % 5, each.tobytes(), 1.0, float(i % 3), None)
-            for i, each in enumerate(vectors)
-        ]
-        importing.finish(connection, importing.stage(connection, import_, rows, 51), START + 101 * DAY)
+        columns = zip(
+            *(
+                (
+                    f"old{i}",
+                    START + i * DAY,
+                    i % 5,
+                    8.0 + i % 5,
+                    each.tobytes(),
+                    1.0,
+                    float(i % 3),
+                    *[None] * 3,
+                )
+                for i, each in enumerate(vectors)
+            ),
+            strict=True,
+        )
+        staged = importing.stage(database, import_, StagedRows._make(map(list, columns)), 51)
+        importing.finish(database.connection, staged, START + 101 * DAY)
     write_days(netpool, range(101, 130))
     tables = Tables(netpool)
     expected = brute_force(netpool, tables.rows(), tables.settled())

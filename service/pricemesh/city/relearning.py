@@ -187,6 +187,7 @@ def follow_rows(live: LiveLearner, rows: Rows) -> None:
         for change in rows.changes_of_pending(counted):
             live.pend(change.begun)
             live.release(change.released)
-    for lessons in rows.lessons(live.version, counted):
-        live.learn(lessons)
+    with live.learner.learning_many():
+        for lessons in rows.lessons(live.version, counted):
+            live.learn(lessons)
     live.position = rows.position

@@ -84,6 +84,8 @@ def import_(
             f"{summary.faulty:,} rows cannot be imported, so nothing was: mend the file, or give "
             "--skip-bad-rows"
         )
+    if not summary.answered:
+        raise InvalidParameter("no row of the file has feedback that counts, so there is nothing to import")
     work = Import(settings, file, name or file.name, digest_of(file), runtime)
     with progress_bar("rows") as progress:
         task = progress.add_task("import", total=summary.rows)
@@ -94,7 +96,7 @@ def import_(
             return
     _print(
         f"imported {result.counted:,} rows; left out {result.known:,} that are decisions of this city "
-        f"already and {result.unanswered:,} without feedback",
+        f"already and {result.unanswered:,} without feedback that counts",
         "learning them, so that the city starts at once; if you interrupt this, it learns when it starts",
     )
     _print(f"done: the learner is at version {learn(settings, runtime):,}")

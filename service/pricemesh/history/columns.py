@@ -25,6 +25,7 @@ LEARNER_VERSION = "learner_version"
 LIMITED_BY = "limited_by"
 CONTRIBUTED_BY = "contributed_by"
 FEEDBACK_TIME = "feedback_time"
+FEEDBACK_VERSION = "feedback_version"
 BY_DEFAULT = "by_default"
 RETRACTED = "retracted"
 IMPORT = "import"
@@ -38,17 +39,20 @@ DEFAULT_AFTER_FEATURES = (
     SOLD,
     REWARD,
     FEEDBACK_TIME,
+    FEEDBACK_VERSION,
     BY_DEFAULT,
     RETRACTED,
     ESTIMATE,
     RADIUS,
+    CHANCE,
     POLICY,
     LEARNER_VERSION,
     SUBJECT,
     LIMITED_BY,
     CONTRIBUTED_BY,
 )
-ON_REQUEST = (CHANCE, NUMBER, IMPORT)
+ON_REQUEST = (NUMBER, IMPORT)
+OF_PURCHASES = (SOLD, CHANCE)
 # Groups: names that stand for several columns where columns are chosen.
 DEFAULT, ALL, FEATURES, ESTIMATES, RADII = "default", "all", "features", "estimates", "radii"
 GROUPS = (DEFAULT, ALL, FEATURES, ESTIMATES, RADII)
@@ -83,7 +87,7 @@ class ColumnNames:
         self.features = feature_columns(space)
         self.estimates = [f"{ESTIMATE_PREFIX}{arm}" for arm in range(arms)]
         self.radii = [f"{RADIUS_PREFIX}{arm}" for arm in range(arms)]
-        rest = [name for name in DEFAULT_AFTER_FEATURES if is_purchase or name != SOLD]
+        rest = [name for name in DEFAULT_AFTER_FEATURES if is_purchase or name not in OF_PURCHASES]
         self.default = [DECISION_ID, TIME, *self.features, *rest]
         self.all = [*self.default, *ON_REQUEST, *self.estimates, *self.radii]
 

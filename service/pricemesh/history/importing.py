@@ -1,23 +1,25 @@
 """Brings a file of history into a city that is stopped: checked first, staged in chunks, counted at once."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.settings import Settings
-from pricemesh.core.decision import UNKNOWN_PROPENSITY, Margin
+from pricemesh.core.decision import UNKNOWN_PROPENSITY, DecisionCodec
+from pricemesh.core.ucb import Score
 from pricemesh.history.bad_rows import BadRows
 from pricemesh.history.lines import open_file
 from pricemesh.history.reading import Batch, HistoryReader
 from pricemesh.history.summary import Summary
 from pricemesh.runtime import Runtime
-from pricemesh.store.importing import Begun, StagedRow, begin, finish, import_id_of, stage
-from pricemesh.store.maintenance import owning
+from pricemesh.store.importing import StagedRows, begin, finish, import_id_of, stage
+from pricemesh.store.maintenance import owning_database
 
 BLOCK_BYTES = 1 << 20
 
@@ -78,49 +80,60 @@ class Import:
         settings = self.settings
         storage, now = settings.database, self.runtime.clock()
         offered = unanswered = 0
-        with owning(
+        with owning_database(
             storage.url,
             settings.city,
             self.runtime,
             storage.lock_wait_seconds,
             settings.schema_description,
-        ) as connection:
-            progress = begin(connection, self.name, str(self.file), self.digest, now)
+        ) as database:
+            progress = begin(database.connection, self.name, str(self.file), self.digest, now)
             staged_before = progress.staged
             for batch in reader.batches():
-                rows = list(self._rows(batch, progress, now))
+                rows = self._rows(batch, progress.line, now)
                 unanswered += sum(amount is None for amount in batch.amounts)
-                offered += len(rows)
+                offered += len(rows.id)
                 last = max((*batch.lines, *(fault.line for fault in batch.faults)), default=0)
                 if last > progress.line:
-                    progress = stage(connection, progress, rows, last)
+                    progress = stage(database, progress, rows, last)
                 on_rows(reader.summary.rows)
-            counted = finish(connection, progress, now)
+            counted = finish(database.connection, progress, now)
         return ImportResult(counted, staged_before + offered - counted, unanswered)
 
-    def _rows(self, batch: Batch, progress: Begun, now: float) -> Iterator[StagedRow]:
-        """Those that have feedback and are not staged yet. Nothing was estimated: zeros stand for it."""
-        margin, shape = self.settings.margin, self.settings.shape
-        rest = np.zeros((len(batch.lines), 2 * shape.arms))
-        vectors = np.concatenate([batch.contexts, rest], axis=1)
-        for i, (line, amount) in enumerate(zip(batch.lines, batch.amounts, strict=True)):
-            if amount is None or line <= progress.line:
-                continue
-            made_at, price, packed = batch.times[i], float(batch.prices[i]), vectors[i].tobytes()
-            propensity = batch.propensities[i]
-            yield StagedRow(
-                batch.decision_ids[i] or import_id_of(self.digest, line),
-                now if made_at is None else made_at,
-                int(batch.arms[i]),
-                price,
-                packed,
-                UNKNOWN_PROPENSITY if propensity is None else propensity,
-                *_outcome(margin, price, packed, amount),
-            )
+    def _rows(self, batch: Batch, last_line: int, now: float) -> StagedRows:
+        """Those after this line that have feedback. Nothing was estimated: zeros stand for it."""
+        rows = [
+            row
+            for row, (line, amount) in enumerate(zip(batch.lines, batch.amounts, strict=True))
+            if amount is not None and line > last_line
+        ]
+        contexts, prices = batch.contexts[rows], batch.prices[rows].tolist()
+        nothing = np.zeros((len(rows), self.settings.shape.arms))
+        vectors = self._codec.pack(contexts, Score(nothing, nothing))
+        rewards, units = self._outcomes(prices, vectors, [batch.amounts[row] for row in rows])
+        times, propensities = [batch.times[row] for row in rows], [batch.propensities[row] for row in rows]
+        return StagedRows(
+            [batch.decision_ids[row] or import_id_of(self.digest, batch.lines[row]) for row in rows],
+            [now if each is None else each for each in times],
+            batch.arms[rows].tolist(),
+            prices,
+            vectors,
+            [UNKNOWN_PROPENSITY if each is None else each for each in propensities],
+            rewards,
+            units,
+            [batch.chances[row] for row in rows],
+            [batch.versions[row] for row in rows],
+        )
 
+    def _outcomes(
+        self, prices: Sequence[float], vectors: Sequence[bytes], amounts: Sequence[Any]
+    ) -> tuple[list[float], list[float | None]]:
+        """The rewards, and the units sold: None in a city of values."""
+        margin = self.settings.margin
+        if margin is None:
+            return list(amounts), [None] * len(amounts)
+        return list(map(margin.reward, prices, vectors, amounts)), list(amounts)
 
-def _outcome(
-    margin: Margin | None, price: float, vectors: bytes, amount: float
-) -> tuple[float, float | None]:
-    """The reward, and the units sold: None in a city of values."""
-    return (amount, None) if margin is None else (margin.reward(price, vectors, amount), amount)
+    @cached_property
+    def _codec(self) -> DecisionCodec:
+        return DecisionCodec(self.settings.shape)

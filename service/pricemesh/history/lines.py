@@ -3,32 +3,45 @@
 import codecs
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from pricemesh.errors import InvalidParameter
 
 BLOCK_BYTES = 1 << 18
-MAX_LINE_CHARACTERS = 1 << 20
+MAX_LINE_CHARACTERS = 1 << 20  # at least BLOCK_BYTES
+MAX_GROUP_CHARACTERS = 1 << 22
 MAX_RECORD_LINES = 1000  # a quote that is not closed would take in the rest of the file
 DELIMITERS = ",;\t|"
 SNIFFED_LINES = 20
 _UNDECODED = re.compile("[\udc80-\udcff�]")
 
 
-class Line(NamedTuple):
-    number: int  # from 1
-    text: str  # with its end, if it has one
-    is_cut: bool = False  # it was longer than MAX_LINE_CHARACTERS
+class LineBlock(NamedTuple):
+    """Lines that follow one another, without their ends."""
+
+    first: int  # the number of the first of them, from 1
+    texts: list[str]
+    is_cut: bool = False  # the first of them was longer than MAX_LINE_CHARACTERS
+    is_clean: bool = True  # none was cut, or has bytes that are no text
 
 
 class Record(NamedTuple):
-    """A record, or what is wrong with the line where it begins."""
+    """A line where a record begins, and what is wrong with it."""
 
     line: int
     cells: list[str]
-    fault: str | None = None
+    fault: str
+
+
+class Group(NamedTuple):
+    """Some records that follow one another, and lines with a fault among them."""
+
+    lines: list[int]
+    rows: list[list[str]]
+    faults: list[Record]
+    characters: int
 
 
 def encoding_of(file: Path, encoding: str | None) -> str:
@@ -54,34 +67,34 @@ def open_file(file: Path) -> BinaryIO:
         raise InvalidParameter(f"cannot read {file}: {fault.strerror}") from None
 
 
-def lines(file: Path, encoding: str) -> Iterator[Line]:
+def line_blocks(file: Path, encoding: str) -> Iterator[LineBlock]:
     """A line that is too long is cut, and the rest of it is read and dropped. Bytes that are no text in this
     encoding become characters that `undecoded` finds."""
     errors = "surrogateescape" if encoding.startswith("utf-8") else "replace"
     decoder = codecs.getincrementaldecoder(encoding)(errors)
-    number, parts, length = 1, list[str](), 0
+    number, parts, length, is_clean = 1, list[str](), 0, True  # of the line that is not complete yet
     with open_file(file) as stream:
-        while True:
-            block = stream.read(BLOCK_BYTES)
-            *complete, rest = decoder.decode(block, not block).split("\n")
-            for text in complete:
-                if length + len(text) > MAX_LINE_CHARACTERS:
-                    yield Line(number, _cut(parts, text), True)
-                else:
-                    yield Line(number, "".join((*parts, text, "\n")))
-                number, parts, length = number + 1, [], 0
+        while block := stream.read(BLOCK_BYTES):
+            text = decoder.decode(block)
+            is_clean &= not undecoded(text)
+            *texts, rest = text.split("\n")
+            if texts:  # only the first can be longer than a block
+                is_cut = length + len(texts[0]) > MAX_LINE_CHARACTERS
+                texts[0] = _joined(parts, texts[0])
+                yield LineBlock(number, texts, is_cut, is_clean and not is_cut)
+                number, parts, length, is_clean = number + len(texts), [], 0, is_clean or not undecoded(rest)
             if length <= MAX_LINE_CHARACTERS:
                 parts.append(rest)
             length += len(rest)
-            if not block:
-                break
-    if length:
-        is_cut = length > MAX_LINE_CHARACTERS
-        yield Line(number, _cut(parts, "") if is_cut else "".join(parts), is_cut)
+    rest = decoder.decode(b"", True)
+    if length + len(rest):
+        text = _joined(parts, rest)
+        is_cut = length + len(rest) > MAX_LINE_CHARACTERS
+        yield LineBlock(number, [text], is_cut, not is_cut and not undecoded(text))
 
 
-def _cut(parts: list[str], text: str) -> str:
-    return "".join((*parts, text[:MAX_LINE_CHARACTERS]))[:MAX_LINE_CHARACTERS]
+def _joined(parts: list[str], text: str) -> str:
+    return "".join((*parts, text))[:MAX_LINE_CHARACTERS]
 
 
 def undecoded(text: str) -> bool:
@@ -89,45 +102,90 @@ def undecoded(text: str) -> bool:
 
 
 class Records:
-    """Iterates over the records of a file, the line of names included. Empty lines are no records."""
+    """The records of a file, the line of names included, group by group. Empty lines are no records."""
 
     def __init__(self, file: Path, encoding: str, delimiter: str) -> None:
         self._encoding = encoding
-        self._lines = lines(file, encoding)
-        self._line = 0  # the last that the parser has taken
-        self._taken_lines = 0
+        self._delimiter = delimiter
+        self._blocks = line_blocks(file, encoding)
+        self._block = LineBlock(1, [])
+        self._place = 0  # of the next line in the block
+        self._taken_lines = 0  # by the record that is being read
         self._fault: str | None = None
         self._parser = csv.reader(self._texts(), delimiter=delimiter, strict=True)
 
+    def take(self, max_records: int) -> Group | None:
+        """The next ones; None after the last. Where each line is a record, as in most files, the parser takes
+        many at once."""
+        if not self._has_lines():
+            return None
+        block, place = self._block, self._place
+        if block.is_clean:
+            texts = block.texts[place : place + max_records]
+            rows = self._parse(texts)
+            if rows is not None:
+                self._place += len(texts)
+                first, characters = block.first + place, sum(map(len, texts))
+                if all(rows):
+                    return Group(list(range(first, first + len(rows))), rows, [], characters)
+                lines = [first + i for i, row in enumerate(rows) if row]
+                return Group(lines, [row for row in rows if row], [], characters)
+        return self._take_one_by_one(max_records)
+
+    def _parse(self, texts: Sequence[str]) -> list[list[str]] | None:
+        """None where a record goes over several lines, or one has a fault."""
+        try:
+            rows = list(csv.reader(texts, delimiter=self._delimiter, strict=True))
+        except csv.Error:
+            return None
+        return rows if len(rows) == len(texts) else None
+
+    def _take_one_by_one(self, max_records: int) -> Group:
+        group, characters = Group([], [], [], 0), 0
+        while len(group.rows) + len(group.faults) < max_records and characters < MAX_GROUP_CHARACTERS:
+            if not self._has_lines():
+                break
+            first, self._taken_lines = self._block.first + self._place, 0
+            cells, reason = list[str](), None
+            try:
+                cells = next(self._parser)
+            except csv.Error as fault:
+                reason = _reason(fault)
+            reason = self._take_fault() or reason
+            characters += sum(map(len, cells))
+            if reason is not None:
+                group.faults.append(Record(first, cells, reason))
+            elif cells:
+                group.lines.append(first)
+                group.rows.append(cells)
+        return group._replace(characters=characters)
+
+    def _has_lines(self) -> bool:
+        while self._place >= len(self._block.texts):
+            block = next(self._blocks, None)
+            if block is None:
+                return False
+            self._block, self._place = block, 0
+        return True
+
     def _texts(self) -> Iterator[str]:
-        for line in self._lines:
-            self._line = line.number
+        """For the parser, which asks for a line more as long as a quote is open."""
+        while self._has_lines():
+            block, place = self._block, self._place
+            self._place += 1
             self._taken_lines += 1
-            if line.is_cut:
+            if block.is_cut and place == 0:
                 self._fault = f"the line is longer than {MAX_LINE_CHARACTERS:,} characters"
                 yield "\n"
             elif self._taken_lines > MAX_RECORD_LINES:
                 self._fault = f"a quote is not closed within {MAX_RECORD_LINES:,} lines"
                 yield '"\n'
             else:
-                if undecoded(line.text):
+                text = block.texts[place]
+                if undecoded(text):
                     name = self._encoding.removesuffix("-sig").upper()
                     self._fault = f"has bytes that are not {name}: name the file's --encoding, such as cp1252"
-                yield line.text
-
-    def __iter__(self) -> Iterator[Record]:
-        while True:
-            first, self._taken_lines = self._line + 1, 0
-            cells, reason = list[str](), None
-            try:
-                cells = next(self._parser)
-            except StopIteration:
-                return
-            except csv.Error as fault:
-                reason = _reason(fault)
-            reason = self._take_fault() or reason
-            if cells or reason is not None:
-                yield Record(first, cells, reason)
+                yield text + "\n"
 
     def _take_fault(self) -> str | None:
         fault, self._fault = self._fault, None
@@ -147,9 +205,9 @@ def _reason(fault: csv.Error) -> str:
 
 def delimiter_of(file: Path, encoding: str) -> str:
     """The one that cuts the first lines into most fields, equally many in each; a comma where none does."""
-    texts = []
-    for line in lines(file, encoding):
-        texts.append(line.text[:MAX_LINE_CHARACTERS])
+    texts: list[str] = []
+    for block in line_blocks(file, encoding):
+        texts += block.texts[: SNIFFED_LINES - len(texts)]
         if len(texts) == SNIFFED_LINES:
             break
     best, most = ",", 1

@@ -3,10 +3,8 @@
 Knows a city's configuration and no database. A row is either in a batch, or has faults: where, and why.
 """
 
-import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, date, datetime, time, tzinfo
+from collections.abc import Iterator, Sequence
+from datetime import UTC, tzinfo
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -14,21 +12,27 @@ import numpy as np
 
 from pricemesh.city.settings import Settings
 from pricemesh.core.arrays import Array, Ints
-from pricemesh.core.decision import IDENTIFIER, IDENTIFIER_RULE, NO_ARM, SUBJECT
+from pricemesh.core.decision import NO_ARM
 from pricemesh.errors import InvalidParameter
 from pricemesh.history import columns as names
-from pricemesh.history.numbers import number, numbers
+from pricemesh.history.chunk_columns import ChunkColumns
 from pricemesh.history.seen_ids import SeenIds
 from pricemesh.history.summary import Summary
-from pricemesh.history.tables import Cell, Chunk, RowFault, Table
-from pricemesh.history.times import file_time, number_time, zoned_seconds
+from pricemesh.history.tables import RowFault, Table
 
 PRICE_TOLERANCE = 1e-9  # relative: files round
-MAX_FAULTS_OF_A_ROW = 5
 SHOWN_PRICES = 20
-_identifier = re.compile(IDENTIFIER).fullmatch
-_subject = re.compile(SUBJECT).fullmatch
-OPTIONAL = (names.TIME, names.DECISION_ID, names.PROPENSITY, names.SUBJECT)
+SMALLEST = float(np.nextafter(0.0, 1.0))
+MAX_VERSION = 2.0**53
+OPTIONAL = (
+    names.TIME,
+    names.DECISION_ID,
+    names.PROPENSITY,
+    names.SUBJECT,
+    names.CHANCE,
+    names.FEEDBACK_VERSION,
+    names.RETRACTED,
+)
 
 
 class Batch(NamedTuple):
@@ -43,6 +47,8 @@ class Batch(NamedTuple):
     arms: Ints  # (m,); NO_ARM at another price, from which the policy learns nevertheless
     amounts: list[float | None]  # units sold or the reward; None: no feedback
     propensities: list[float | None]
+    chances: list[float | None]  # of a sale, as predicted by who decided
+    versions: list[float | None]  # of the learner with this feedback, in the city it comes from
     faults: list[RowFault]
 
 
@@ -85,66 +91,73 @@ class HistoryReader:
         seen = SeenIds()
         try:
             for chunk in self._table.chunks():
-                batch = self._batch(chunk, seen)
-                rows = len(chunk.faults) + len(chunk.rows)
+                columns = ChunkColumns(self._table, chunk, self._zone, self._latest)
+                batch = self._batch(columns, seen)
+                rows = len(chunk.faults) + len(chunk.lines)
                 self.summary.add_batch(batch.times, batch.amounts, batch.faults, rows)
                 yield batch
         finally:
             seen.close()
 
-    def _batch(self, chunk: Chunk, seen: SeenIds) -> Batch:
-        cells = self._table.cells(chunk)
-        work = _Work(chunk.lines, defaultdict(list))
-        contexts = np.empty((len(chunk.rows), len(self._features)))
+    def _batch(self, columns: ChunkColumns, seen: SeenIds) -> Batch:
+        contexts = np.empty((columns.size, len(self._features)))
         for place, name in enumerate(self._features):
-            contexts[:, place] = self._feature(name, cells[name], work)
-        prices, arms = self._arms(cells[names.PRICE], work)
-        amounts = self._amounts(cells[self._outcome], work)
-        empty: list[Cell] = [None] * len(chunk.rows)
-        times = _each(names.TIME, cells.get(names.TIME, empty), self._time, work)
-        propensities = _each(names.PROPENSITY, cells.get(names.PROPENSITY, empty), _propensity, work)
-        subjects = _each(names.SUBJECT, cells.get(names.SUBJECT, empty), _subject_of, work)
-        ids = _each(names.DECISION_ID, cells.get(names.DECISION_ID, empty), _id_of, work)
-        self._refuse_repeated(ids, seen, work)
-        good = [row for row in range(len(chunk.rows)) if row not in work.faults]
+            contexts[:, place] = self._feature(name, columns)
+        prices, arms = self._arms(columns)
+        amounts = self._amounts(columns)
+        times = columns.times(names.TIME)
+        propensities = columns.numbers_within(names.PROPENSITY, SMALLEST, 1.0, _no_probability)
+        chances = columns.numbers_within(names.CHANCE, 0.0, 1.0, _no_chance)
+        versions = columns.numbers_within(names.FEEDBACK_VERSION, 1.0, MAX_VERSION, _no_version)
+        amounts[self._not_learned(columns, versions)] = np.nan
+        subjects, ids = columns.subjects(names.SUBJECT), columns.identifiers(names.DECISION_ID)
+        _refuse_repeated(ids, seen, columns)
+        good = columns.good_rows
         return Batch(
-            [chunk.lines[row] for row in good],
+            [columns.lines[row] for row in good],
             [ids[row] for row in good],
-            [times[row] for row in good],
+            _optional(times[good]),
             [subjects[row] for row in good],
             contexts[good],
             prices[good],
             arms[good],
-            [amounts[row] for row in good],
-            [propensities[row] for row in good],
-            sorted([*chunk.faults, *work.row_faults(chunk)], key=lambda fault: fault.line),
+            _optional(amounts[good]),
+            _optional(propensities[good]),
+            _optional(chances[good]),
+            _optional(versions[good]),
+            columns.faults(),
         )
 
-    def _feature(self, name: str, cells: Sequence[Cell], work: "_Work") -> Array:
-        feature, column = self._features[name], numbers(cells)
-        work.add_all(name, column.reasons)
-        values = column.values
+    def _not_learned(self, columns: ChunkColumns, versions: Array) -> list[int]:
+        """Rows whose feedback the city that exported them did not count: it was retracted, or came while
+        learning was frozen and has no version."""
+        rows = columns.flags(names.RETRACTED)
+        if names.FEEDBACK_VERSION in self._table.columns:
+            rows += np.flatnonzero(np.isnan(versions)).tolist()
+        return rows
+
+    def _feature(self, name: str, columns: ChunkColumns) -> Array:
+        feature, values = self._features[name], columns.numbers(name)
         outside = (values < feature.min) | (values > feature.max)
         for row in np.flatnonzero(outside).tolist():
-            work.add(row, name, f"{values[row]:g} is outside [{feature.min:g}, {feature.max:g}]")
+            columns.add_fault(row, name, f"{values[row]:g} is outside [{feature.min:g}, {feature.max:g}]")
         self.summary.add_feature(name, values, int(outside.sum()))
         return values
 
-    def _arms(self, cells: Sequence[Cell], work: "_Work") -> tuple[Array, Ints]:
+    def _arms(self, columns: ChunkColumns) -> tuple[Array, Ints]:
         """Prices and arms; NO_ARM at another price, from which the policy learns nevertheless."""
-        column = numbers(cells)
-        work.add_all(names.PRICE, column.reasons)
-        prices = np.nan_to_num(column.values)
+        values = columns.numbers(names.PRICE)
+        prices = np.nan_to_num(values)
         arms: Ints = np.abs(prices[:, None] - self._prices).argmin(axis=1)
         distances = np.abs(prices - self._prices[arms])
-        is_known = np.isfinite(column.values)
+        is_known = np.isfinite(values)
         is_arm = is_known & (distances <= PRICE_TOLERANCE * np.maximum(1.0, np.abs(prices)))
         for row in np.flatnonzero(is_known & ~is_arm).tolist():
             price = float(prices[row])
             arms[row] = NO_ARM
             is_learned = self._reads_price(price)
             if not is_learned:
-                work.add(row, names.PRICE, f"{price:g} is no arm's price; {self._ladder_text}")
+                columns.add_fault(row, names.PRICE, f"{price:g} is no arm's price; {self._ladder_text}")
             self.summary.add_other_price(price, is_learned=is_learned)
         self.summary.add_arms(arms[is_arm])
         return np.where(is_arm, self._prices[arms], prices), arms
@@ -154,90 +167,37 @@ class HistoryReader:
         ladder = ", ".join(f"{price:g}" for price in self._prices[:SHOWN_PRICES])
         return f"there are {ladder}" + (", ..." if len(self._prices) > SHOWN_PRICES else "")
 
-    def _amounts(self, cells: Sequence[Cell], work: "_Work") -> list[float | None]:
+    def _amounts(self, columns: ChunkColumns) -> Array:
         """What is outside of what the city would have taken is a fault."""
         reward = self._settings.reward
         low, high = 0.0 - (reward.largest or 0.0), reward.largest or float(reward.max_units)
 
-        def read(cell: Cell) -> float:
-            value = number(cell)
-            if not low <= value <= high:
-                raise ValueError(f"{value:g} is outside [{low:g}, {high:g}], as [reward] bounds it")
-            return value
+        def outside(value: float) -> str:
+            return f"{value:g} is outside [{low:g}, {high:g}], as [reward] bounds it"
 
-        return _each(self._outcome, cells, read, work)
-
-    def _time(self, cell: Cell) -> float:
-        if isinstance(cell, datetime):
-            seconds = zoned_seconds(cell, self._zone)
-        elif isinstance(cell, date):
-            seconds = zoned_seconds(datetime.combine(cell, time()), self._zone)
-        elif isinstance(cell, int | float):
-            seconds = number_time(float(cell))
-        else:
-            seconds = file_time(str(cell), self._zone)
-        if self._latest is not None and seconds > self._latest:
-            raise ValueError(f"{cell} is in the future")
-        return seconds
-
-    def _refuse_repeated(self, ids: Sequence[str | None], seen: SeenIds, work: "_Work") -> None:
-        rows = [row for row, id_ in enumerate(ids) if id_ is not None]
-        present = [id_ for id_ in ids if id_ is not None]
-        repeated = seen.add(present, [work.lines[row] for row in rows])
-        for place, line in repeated.items():
-            work.add(rows[place], names.DECISION_ID, f"{present[place]!r} is in line {line:,} already")
+        return columns.numbers_within(self._outcome, low, high, outside)
 
 
-class _Work(NamedTuple):
-    """The faults of a chunk's rows so far."""
-
-    lines: list[int]
-    faults: defaultdict[int, list[tuple[str, str]]]  # by row: (column, reason)
-
-    def add(self, row: int, column: str, reason: str) -> None:
-        if len(self.faults[row]) < MAX_FAULTS_OF_A_ROW:
-            self.faults[row].append((column, reason))
-
-    def add_all(self, column: str, reasons: dict[int, str]) -> None:
-        for row, reason in reasons.items():
-            self.add(row, column, reason)
-
-    def row_faults(self, chunk: Chunk) -> Iterator[RowFault]:
-        for row, faults in self.faults.items():
-            for column, reason in faults:
-                yield RowFault(chunk.lines[row], column, reason, chunk.rows[row])
+def _refuse_repeated(ids: Sequence[str | None], seen: SeenIds, columns: ChunkColumns) -> None:
+    rows = [row for row, id_ in enumerate(ids) if id_ is not None]
+    present = [id_ for id_ in ids if id_ is not None]
+    repeated = seen.add(present, [columns.lines[row] for row in rows])
+    for place, line in repeated.items():
+        reason = f"{present[place]!r} is in line {line:,} already"
+        columns.add_fault(rows[place], names.DECISION_ID, reason)
 
 
-def _each(column: str, cells: Sequence[Cell], read: Callable[[Cell], Any], work: _Work) -> list[Any]:
-    """What `read` makes of each cell; None where it is empty or has a fault."""
-    values: list[Any] = []
-    for row, cell in enumerate(cells):
-        value = None
-        if cell is not None:
-            try:
-                value = read(cell)
-            except (ValueError, OverflowError) as fault:
-                work.add(row, column, str(fault))
-        values.append(value)
-    return values
+def _optional(values: Array) -> list[Any]:
+    return [None if value != value else value for value in values.tolist()]
 
 
-def _propensity(cell: Cell) -> float:
-    value = number(cell)
-    if not 0.0 < value <= 1.0:
-        raise ValueError(f"{value:g} is no probability: it must be above 0 and at most 1")
-    return value
+def _no_probability(value: float) -> str:
+    return f"{value:g} is no probability: it must be above 0 and at most 1"
 
 
-def _id_of(cell: Cell) -> str:
-    text = str(cell)
-    if not _identifier(text):
-        raise ValueError(f"must be {IDENTIFIER_RULE}, not {text[:60]!r}")
-    return text
+def _no_chance(value: float) -> str:
+    return f"{value:g} is no chance: it must be at least 0 and at most 1"
 
 
-def _subject_of(cell: Cell) -> str:
-    text = str(cell)
-    if not _subject(text):
-        raise ValueError("must be 1 to 200 characters without control characters")
-    return text
+def _no_version(value: float) -> str:
+    return f"{value:g} is no version: it must be 1 or more, as an export writes it"

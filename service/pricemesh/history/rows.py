@@ -108,6 +108,7 @@ _STORED = {
     names.SOLD: ("sold", Kind.NUMBER),
     names.REWARD: ("reward", Kind.NUMBER),
     names.FEEDBACK_TIME: ("received_at", Kind.TIME),
+    names.FEEDBACK_VERSION: ("version", Kind.WHOLE),
     names.BY_DEFAULT: ("by_default", Kind.FLAG),
     names.POLICY: ("policy", Kind.TEXT),
     names.LEARNER_VERSION: ("learner_version", Kind.WHOLE),

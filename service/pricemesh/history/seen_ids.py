@@ -25,19 +25,19 @@ class SeenIds:
     def add(self, ids: Sequence[str], lines: Sequence[int]) -> dict[int, int]:
         """For each place in `ids` whose id came before: the line of the first."""
         keys = [hashlib.blake2b(id_.encode(), digest_size=16).digest() for id_ in ids]
-        known = self._lines_of(keys)
-        repeated: dict[int, int] = {}
-        fresh: list[tuple[bytes, int]] = []
-        for place, (key, line) in enumerate(zip(keys, lines, strict=True)):
-            if key in known:
-                repeated[place] = known[key]
-            else:
-                known[key] = line
-                fresh.append((key, line))
         self._connection.execute("BEGIN")
-        self._connection.executemany("INSERT INTO ids VALUES (?, ?)", fresh)
+        done = self._connection.executemany(
+            "INSERT OR IGNORE INTO ids VALUES (?, ?)", zip(keys, lines, strict=True)
+        )
         self._connection.execute("COMMIT")
-        return repeated
+        if done.rowcount == len(keys):
+            return {}
+        first = self._lines_of(keys)
+        return {
+            place: first[key]
+            for place, (key, line) in enumerate(zip(keys, lines, strict=True))
+            if first[key] != line
+        }
 
     def _lines_of(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         found: dict[bytes, int] = {}

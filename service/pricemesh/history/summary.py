@@ -66,14 +66,17 @@ class Summary:
         answered = [amount for amount in amounts if amount is not None]
         self.answered += len(answered)
         self.total += sum(answered)
-        for moment in times:
-            if moment is not None:
-                self.is_in_order = self.is_in_order and moment >= self.last_time
-                self.first_time = min(self.first_time, moment)
-                self.last_time = max(self.last_time, moment)
+        self._add_times(np.array([moment for moment in times if moment is not None], dtype=np.float64))
         self.faults_by_column.update(fault.column for fault in faults)
         self.faulty += len({fault.line for fault in faults})
         self.examples += faults[: MAX_EXAMPLES - len(self.examples)]
+
+    def _add_times(self, moments: Array) -> None:
+        if moments.size:
+            is_in_order = moments[0] >= self.last_time and bool((np.diff(moments) >= 0.0).all())
+            self.is_in_order = self.is_in_order and is_in_order
+            self.first_time = min(self.first_time, float(moments.min()))
+            self.last_time = max(self.last_time, float(moments.max()))
 
     def lines(self) -> list[str]:
         """For a person to read."""
@@ -81,7 +84,7 @@ class Summary:
             f"{self.rows:,} rows, {self.good:,} of them can be imported, {self.faulty:,} cannot",
             *self._time_lines(),
             f"{self.answered:,} rows with `{self._outcome}`, {self.total:g} in all; "
-            f"{self.good - self.answered:,} without",
+            f"{self.good - self.answered:,} without feedback that counts",
             *self._price_lines(),
             *self._feature_lines(),
             *([f"columns that are ignored: {', '.join(self.ignored)}"] if self.ignored else []),

@@ -99,8 +99,8 @@ def survey(table: Table, price: str) -> Survey:
         if result.rows >= MAX_SURVEYED_ROWS:
             result.is_whole_file = False
             break
-        for name, cells in table.cells(chunk).items():
-            result.columns[name].add(cells)
-        result.rows += len(chunk.rows)
+        for name, column in result.columns.items():
+            column.add(table.cells(chunk, name))
+        result.rows += len(chunk.lines)
         result.faults += len(chunk.faults)
     return result

@@ -5,7 +5,6 @@ The city is stopped: this process owns the database. An import that was interrup
 
 import hashlib
 import json
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -14,23 +13,27 @@ from sqlalchemy import Connection, select
 from pricemesh.core.decision import IMPORTED
 from pricemesh.errors import AlreadyImported, InvalidParameter
 from pricemesh.store import schema
+from pricemesh.store.maintenance import OwnedDatabase
 from pricemesh.store.rewriting import REVISION_OF_YEARS
 from pricemesh.store.tables import city, decisions, feedback, import_rows, imports
 
-IDS_PER_QUERY = 500
 MAX_NAME_CHARACTERS = 200
-_STAGED = ("id", "made_at", "arm", "price", "vectors", "propensity")
+_STAGED = ("id", "made_at", "arm", "price", "vectors", "propensity", "chance")
 
 
-class StagedRow(NamedTuple):
-    id: str
-    made_at: float
-    arm: int
-    price: float
-    vectors: bytes
-    propensity: float
-    reward: float
-    sold: float | None
+class StagedRows(NamedTuple):
+    """As columns: rows of a file that have feedback."""
+
+    id: list[str]
+    made_at: list[float]
+    arm: list[int]
+    price: list[float]
+    vectors: list[bytes]
+    propensity: list[float]
+    reward: list[float]
+    sold: list[float | None]
+    chance: list[float | None]
+    version: list[float | None]
 
 
 class Begun(NamedTuple):
@@ -76,32 +79,22 @@ def _interrupted(connection: Connection) -> Any:
     return connection.execute(select(imports).where(imports.c.finished_at.is_(None))).first()
 
 
-def stage(connection: Connection, import_: Begun, rows: Sequence[StagedRow], line: int) -> Begun:
-    """Store rows that do not count yet, in one commit with how far the file was read. Rows whose id is a
-    decision's already are left out."""
+def stage(database: OwnedDatabase, import_: Begun, rows: StagedRows, line: int) -> Begun:
+    """Store rows that do not count yet, in one commit with how far the file was read."""
+    connection = database.connection
     with connection.begin():
-        known = _known(connection, [row.id for row in rows])
-        fresh = [row for row in rows if row.id not in known]
-        if fresh:
-            values = [{"import_id": import_.id, **row._asdict()} for row in fresh]
-            connection.execute(import_rows.insert(), values)
-        after = Begun(import_.id, line, import_.staged + len(fresh))
+        if rows.id:
+            database.insert("import_rows", {"import_id": import_.id}, rows._asdict())
+        after = Begun(import_.id, line, import_.staged + len(rows.id))
         progress = json.dumps({"line": after.line, "staged": after.staged})
         connection.execute(imports.update().where(imports.c.id == import_.id).values(progress=progress))
     return after
 
 
-def _known(connection: Connection, ids: Sequence[str]) -> set[str]:
-    found: set[str] = set()
-    for start in range(0, len(ids), IDS_PER_QUERY):
-        several = ids[start : start + IDS_PER_QUERY]
-        for table in (decisions, import_rows):
-            found.update(connection.scalars(select(table.c.id).where(table.c.id.in_(several))))
-    return found
-
-
 def finish(connection: Connection, import_: Begun, at: float) -> int:
-    """Let all rows count, in the order of their times, in one commit. Returns how many they are."""
+    """Let all rows count, in one commit: decisions in the order of their times, feedback in that of the
+    versions it had, if it had any. Rows whose id is a decision's already are left out. Returns how many
+    count."""
     staged = import_rows.c
     with connection.begin():
         terms = connection.scalar(select(city.c.terms))
@@ -121,13 +114,14 @@ def finish(connection: Connection, import_: Begun, at: float) -> int:
         )
         connection.execute(decisions.insert().from_select([*_STAGED, *fixed], rows))
         version = connection.scalar(select(sa.func.max(feedback.c.version))) or 0
-        place = sa.func.row_number().over(order_by=decisions.c.number)
+        order = (staged.version.is_(None), staged.version, decisions.c.number)
+        place = sa.func.row_number().over(order_by=order)
         answer = (staged.reward, sa.literal(at), sa.false(), version + place, staged.sold)
         learned = (
             select(decisions.c.number, *answer)
             .select_from(import_rows.join(decisions, decisions.c.id == staged.id))
             .where(staged.import_id == import_.id, decisions.c.import_id == import_.id)
-            .order_by(decisions.c.number)
+            .order_by(*order)
         )
         columns = ["decision", "reward", "received_at", "by_default", "version", "sold"]
         connection.execute(feedback.insert().from_select(columns, learned))

@@ -1,6 +1,6 @@
 """A city's database in the hands of a command: the city is stopped, and nobody else writes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,16 @@ from pricemesh.store.tables import city
 
 
 class OwnedDatabase(Database):
+    @property
+    def connection(self) -> Connection:
+        """The one that owns the database, while it is used `alone`."""
+        assert self._connection is not None
+        return self._connection
+
+    def insert(self, table: str, common: dict[str, Any], columns: Mapping[str, Sequence[Any]]) -> None:
+        """Many rows in the transaction of `connection`: `common` is what all have, `columns` what differs."""
+        self._backend.insert(self.connection, table, common, columns)
+
     @contextmanager
     def alone(self, description: dict[str, Any] | None = None) -> Iterator[Connection]:
         """The connection that owns the database, with tables of this version and a city in them. With a
@@ -34,17 +44,26 @@ class OwnedDatabase(Database):
 
 
 @contextmanager
-def owning(
+def owning_database(
     url: str,
     city_name: str,
     runtime: Runtime | None = None,
     lock_wait_seconds: float = 0.0,
     description: dict[str, Any] | None = None,
-) -> Iterator[Connection]:
-    """Nothing that the caller does outside a transaction of this connection is in the database."""
+) -> Iterator[OwnedDatabase]:
+    """Nothing that the caller does outside a transaction of its connection is in the database."""
     database = OwnedDatabase(url, city_name, runtime or Runtime(), lock_wait_seconds)
     try:
-        with database.alone(description) as connection:
-            yield connection
+        with database.alone(description):
+            yield database
     finally:
         database.close()
+
+
+@contextmanager
+def owning(
+    url: str, city_name: str, runtime: Runtime | None = None, lock_wait_seconds: float = 0.0
+) -> Iterator[Connection]:
+    """As `owning_database`, for callers that need its connection alone."""
+    with owning_database(url, city_name, runtime, lock_wait_seconds) as database:
+        yield database.connection

@@ -89,7 +89,10 @@ class Postgres:
             except DBAPIError as fault:
                 if cause_of(fault) != StorageCause.TIMEOUT:
                     raise
-        raise DatabaseInUse(f"another process already serves {city} from this database: stop it first")
+        raise DatabaseInUse(
+            f"another process already serves {city} from this database: stop it first, and all replicas of "
+            "the city"
+        )
 
     def _ended_session(self, connection: Connection) -> bool:
         """End the session that had the lock before this one, if it is there. The server notices late that its

@@ -134,7 +134,7 @@ def as_json(selection: Selection) -> str:
 def _selected(
     connection: Connection, selection: Selection
 ) -> tuple[Queries, SelectionCounts] | PricemeshError:
-    queries = _queries(connection, selection)
+    queries = feedback_queries(connection, selection)
     if isinstance(queries, PricemeshError):
         return queries
     selected = sum(_count(connection, query) for query in queries)
@@ -143,7 +143,8 @@ def _selected(
     return queries, SelectionCounts(selected, already, without_feedback)
 
 
-def _queries(connection: Connection, selection: Selection) -> Queries | PricemeshError:
+def feedback_queries(connection: Connection, selection: Selection) -> Queries | PricemeshError:
+    """Of the numbers of the feedback that is selected."""
     query = select(feedback.c.number)
     if selection.decisions:
         ids = list(dict.fromkeys(selection.decisions))

@@ -52,6 +52,13 @@ decisions = Table(
         sqlite_where=text("subject IS NOT NULL"),
         postgresql_where=text("subject IS NOT NULL"),
     ),
+    Index(
+        "decisions_import_id",
+        "import_id",
+        "number",
+        sqlite_where=text("import_id IS NOT NULL"),
+        postgresql_where=text("import_id IS NOT NULL"),
+    ),
 )
 
 feedback = Table(
@@ -124,6 +131,8 @@ import_rows = Table(  # of an import that has not finished
     Column("propensity", Double, nullable=False),
     Column("reward", Double, nullable=False),
     Column("sold", Double),
+    Column("chance", Double),
+    Column("version", Double),  # in the city that exported the row: rows are learned in this order
     Index("import_rows_id", "id", unique=True),
 )
 

@@ -19,6 +19,8 @@ Chosen is the largest margin_k sigma(eta_k + alpha_t sd_k), alpha_t = max(alpha,
 [0.9, 1.0, 0.4]
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -115,6 +117,7 @@ class DemandLearner(Learner):
         self.own = RidgeStatistics.fresh(shape.batch, 1, size, 0.0)  # G, h
         self.waiting = np.zeros((*shape.batch, size, size))  # sum of w zz' over decisions without feedback
         self.heterogeneity = np.zeros((*shape.batch[:-1], 1))
+        self._learns_many = False
         self._pooling = Pooling(1.0, policy.heterogeneity, policy.trust == "robust")
         self._add_peers(0.0, 0.0, self.basis.prior_variance)
 
@@ -188,16 +191,37 @@ class DemandLearner(Learner):
         row = root[..., None] * z
         added = terms(row, residual)
         self.own.add(self._place, added)
+        waited = self.counts_pending and decided.pending and decided.chance is not None
+        if waited:
+            self.waiting -= added.gram
+        if self._learns_many:
+            self.pooled.add(self._place, added)
+            return
         self.pooled.learn_terms(self._place, row, added)
         self.curves.move(self.pooled.theta[..., 0, :])
-        if self.counts_pending and decided.pending and decided.chance is not None:
-            self.waiting -= added.gram
-        else:
+        if not waited:
             self._narrow(np.atleast_2d(row))
 
+    @contextmanager
+    def learning_many(self) -> Iterator[None]:
+        self._learns_many = True
+        try:
+            yield
+        finally:
+            self._learns_many = False
+            self.pooled.refresh()
+            self.curves.move(self.pooled.theta[..., 0, :])
+            self._spread()
+
     def _own_chances(self, z: Array) -> Array:
-        """By own data alone, so that the sums stay a function of the rows."""
-        return sigmoid(np.vecdot(z, self._alone().theta[..., 0, :]))
+        """By own data alone, and by their sums alone: whenever a learner was restored, the sums stay the same
+        function of the rows, to the last bit."""
+        gram, response = self._gram_with_prior(self.basis.prior_variance), self.own.response
+        try:
+            theta = np.linalg.solve(gram, response[..., None])[..., 0]
+        except np.linalg.LinAlgError:  # rounding made it singular
+            theta = self._alone().theta
+        return sigmoid(np.vecdot(z, theta[..., 0, :]))
 
     def _alone(self) -> Ridge:
         """The regression on own data."""
@@ -328,9 +352,13 @@ class DemandLearner(Learner):
     def _arrays(self, variance: Array) -> dict[str, Array]:
         """The own sums with the prior."""
         arrays = {name: value.copy() for name, value in self.own.state().items()}
-        diagonal = np.arange(self.basis.size)
-        arrays["gram"][..., diagonal, diagonal] += 1.0 / variance
-        return arrays
+        return arrays | {"gram": self._gram_with_prior(variance)}
+
+    def _gram_with_prior(self, variance: Array) -> Array:
+        gram = self.own.gram.copy()
+        diagonal = np.einsum("...ii->...i", gram)  # a view
+        diagonal += 1.0 / variance
+        return gram
 
     def _add_peers(self, information: Array | float, response: Array | float, variance: Array) -> None:
         """Set `pooled` to the own sums, the prior of these variances and the peers' L and e."""

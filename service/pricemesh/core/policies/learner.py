@@ -4,7 +4,8 @@ A learner holds one city (batch `()`) or many (batch `(..., n)`: leading axes su
 then the n cities of a group). The same code serves both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -128,6 +129,12 @@ class Learner:
             value = value / self.unit
         at = (*self._rows, checked_arm(arm, self.shape.arms, batch))
         self._learn(at, context, value, Decided(chance, pending))
+
+    @contextmanager
+    def learning_many(self) -> Iterator[None]:
+        """Around many calls of `learn` without a score between them: what only scores need may be computed
+        once, at the end. The sums are those of the same calls without it, to the last bit."""
+        yield
 
     def learn_at_price(self, x: Any, price: float, reward: Any, chance: float | None = None) -> None:
         """Learn of a price that is no arm's; only where `reads_price(price)`."""
