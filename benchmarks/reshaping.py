@@ -129,8 +129,8 @@ def make_rows(
     settings: Settings, terms: int, start: int, size: int, rng: np.random.Generator
 ) -> list[Decision]:
     space, prices = settings.features.space, settings.arms.prices
-    bounds = np.array([(each.min, each.max) for each in (*space.shared, *space.local)])
-    contexts = rng.uniform(*bounds.T, size=(size, len(bounds)))
+    low, high = np.array([(each.min, each.max) for each in (*space.shared, *space.local)]).T
+    contexts = rng.uniform(low, high, size=(size, len(low)))
     score = Score(rng.random((size, len(prices))), rng.random((size, len(prices))))
     vectors = DecisionCodec(settings.shape).pack(contexts, score)
     occasion = Occasion(BEGAN_AT + start, settings.policy.name, start, terms=None if terms == 1 else terms)

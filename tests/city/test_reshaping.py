@@ -79,7 +79,8 @@ def teach(city: RunningCity, sections: Mapping[str, Any], count: int, seed: int)
 
 def reshape(settings: Settings, renamed: Mapping[str, str], filled: Mapping[str, float]) -> Plan:
     with owning(settings.database.url, settings.city) as connection:
-        plan = make_plan(connection, settings, renamed, filled, lambda _done, _total: None)
+        with connection.begin():
+            plan = make_plan(connection, settings, renamed, filled, lambda _done, _total: None)
         carry_out(connection, settings, plan, 1e9)
     return plan
 

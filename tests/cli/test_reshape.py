@@ -77,7 +77,7 @@ def test_faults_are_told_in_one_line(tmp_path: Path) -> None:
     path = configuration(tmp_path, url)
     empty = run(path)
     assert (empty.returncode, empty.stderr.count("\n")) == (2, 1)
-    assert "no city has used this database" in empty.stderr
+    assert "there is no database" in empty.stderr
     running = RunningCity(settings_for(url, **FIRST, **KINDS["netpool"]))
     environment = os.environ | {"PRICEMESH_DATABASE_LOCK_WAIT_SECONDS": "0"}
     served = subprocess.run(command(path), capture_output=True, text=True, env=environment, check=False)

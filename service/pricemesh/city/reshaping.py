@@ -13,8 +13,8 @@ from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.relearning import follow_rows, use_past
 from pricemesh.city.settings import Settings
 from pricemesh.core.terms import Reading, Terms
-from pricemesh.errors import InvalidParameter
-from pricemesh.store.replay import CountedReplay, Progress
+from pricemesh.errors import InvalidParameter, StorageUnavailable
+from pricemesh.store.replay import CountedReplay, Progress, Replay
 from pricemesh.store.reshaping import (
     lessons_by_price,
     read_description,
@@ -48,38 +48,47 @@ def make_plan(
     filled: Mapping[str, float],
     progress: Progress,
 ) -> Plan:
-    """`renamed` are features by their new names, with the old ones; `filled` are the values that older rows
-    are taken to have of new features."""
-    with connection.begin():
-        replay = CountedReplay(connection, progress)
-        description = read_description(connection)
-        past = replay.past
-        present, target = past.terms_by_id[past.terms], settings.schema_description
-        _check_reward(description["reward"], target["reward"])
-        fresh = Terms.of(target, {"renamed": dict(renamed), "filled": dict(filled)})
-        _check_names(present, fresh)
-        terms_id = 1 + max(past.terms_by_id)
-        every = {**past.terms_by_id, terms_id: fresh}
-        Reading([present, fresh])  # refuses a feature that older rows have no value for
-        live = LiveLearner(settings)
-        use_past(live, Past(past.rewrites + 1, None, terms_id, every))
-        follow_rows(live, replay)
-        _check_pin(read_pin(connection), fresh)
-        return Plan(
-            _in_words(present, fresh, description, target),
-            fresh,
-            terms_id,
-            live,
-            replay.total,
-            {price: n for price, n in lessons_by_price(connection).items() if price not in fresh.prices},
-            0 if past.base is None else int(sum(past.base.tallies["learned"])),
-        )
+    """In a transaction that sees one moment. `renamed` are features by their new names, with the old ones;
+    `filled` are the values that older rows are taken to have of new features."""
+    replay = CountedReplay(connection, progress)
+    description = read_description(connection)
+    past = replay.past
+    present, target = past.terms_by_id[past.terms], settings.schema_description
+    _check_reward(description["reward"], target["reward"])
+    fresh = Terms.of(target, {"renamed": dict(renamed), "filled": dict(filled)})
+    _check_names(present, fresh)
+    terms_id = 1 + max(past.terms_by_id)
+    every = {**past.terms_by_id, terms_id: fresh}
+    Reading([present, fresh])  # refuses a feature that older rows have no value for
+    live = LiveLearner(settings)
+    use_past(live, Past(past.rewrites + 1, None, terms_id, every))
+    follow_rows(live, replay)
+    _check_pin(read_pin(connection), fresh)
+    return Plan(
+        _in_words(present, fresh, description, target),
+        fresh,
+        terms_id,
+        live,
+        replay.total,
+        {price: n for price, n in lessons_by_price(connection).items() if price not in fresh.prices},
+        0 if past.base is None else int(sum(past.base.tallies["learned"])),
+    )
 
 
 def carry_out(connection: Connection, settings: Settings, plan: Plan, at: float) -> None:
-    """All or nothing."""
-    description, snapshot = settings.schema_description, plan.live.snapshot()
-    save_terms(connection, plan.terms_id, plan.terms, description, snapshot, at)
+    """All or nothing, by the process that is alone. Rows that were committed since the plan was made are
+    learned first."""
+    with connection.begin():
+        replay = Replay(connection)
+        if replay.past.rewrites + 1 != plan.live.rewrites:
+            raise StorageUnavailable(
+                "what the city learns from was changed meanwhile, by a retraction or another command: nothing "
+                "was changed here; run the command again"
+            )
+        follow_rows(plan.live, replay)
+        _check_pin(read_pin(connection), plan.terms)
+        snapshot = plan.live.snapshot()
+        save_terms(connection, plan.terms_id, plan.terms, settings.schema_description, snapshot, at)
 
 
 def _check_reward(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

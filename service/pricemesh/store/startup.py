@@ -104,6 +104,15 @@ def check_description_of_reader(connection: Connection, name: str, description: 
         )
 
 
+def check_terms(connection: Connection, terms: int) -> None:
+    """Refuse to go on in terms that are not the city's any more."""
+    if connection.scalar(select(city.c.terms)) != terms:
+        raise SchemaChanged(
+            "the city has other arms or features since `pricemesh reshape`: this process has to be started "
+            "again, with the configuration of the new terms"
+        )
+
+
 def differences(row: Any, name: str, description: dict[str, Any]) -> list[str]:
     """Between what a database was made for and a configuration, in words."""
     before = {"city": row.name, "bounds": description["bounds"], **json.loads(row.description)}
