@@ -1,5 +1,6 @@
 """A city without any sale of its own prices from its peers' word, also after the whole mesh was reshaped."""
 
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
@@ -13,7 +14,7 @@ from pricemesh.city.settings import Settings
 from tests.city.test_reshaping import KINDS, PRICES, WEEKEND, context, reshape
 from tests.city.test_reshaping import SHARED as FEATURES
 from tests.gossip.over_http import NAMES, SECRETS, tick
-from tests.running import RunningCity, start_mesh
+from tests.running import RunningCity, settings_for, start_mesh
 
 OLD: dict[str, Any] = {
     "arms": {"prices": PRICES},
@@ -114,3 +115,47 @@ def test_a_new_city_prices_from_its_peers_word_and_a_reshape_of_the_mesh_keeps_i
     finally:
         for city in cities:
             city.stop()
+
+
+SLOW = {"interval_seconds": 600.0, "secrets": SECRETS}  # no tick but the first happens during a test
+
+
+@pytest.mark.parametrize("policy", KINDS)
+def test_a_city_that_knows_nobody_hears_its_peers_before_it_serves(policy: str, tmp_path: Path) -> None:
+    """Without any tick that an operator asks for: a new city, and the same city after a reshape."""
+    faro = RunningCity(settings_of(tmp_path, "faro", policy, OLD))
+    teach(faro, policy, OLD, seed=1)
+    port = httpx.URL(faro.url).port or 0
+    faro.stop()
+    faro = RunningCity(faro.pricing.settings, port)  # a start publishes what was not news enough
+    lisbon = RunningCity(settings_of(tmp_path, "lisbon", policy, OLD, faro.url))
+    try:
+        assert origins_of_first_price(lisbon, OLD) == ["lisbon", "faro"]
+        faro, lisbon = change_terms(faro), change_terms(lisbon)
+        assert origins_of_first_price(lisbon, NEW) == ["lisbon", "faro"]
+    finally:
+        faro.stop()
+        lisbon.stop()
+
+
+def test_a_peer_that_never_answers_does_not_keep_a_new_city_from_serving(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        lisbon = RunningCity(settings_of(tmp_path, "lisbon", "netpool", OLD, address))
+        try:
+            assert origins_of_first_price(lisbon, OLD) == ["lisbon"]
+        finally:
+            lisbon.stop()
+
+
+def settings_of(folder: Path, name: str, policy: str, sections: Mapping[str, Any], *peers: str) -> Settings:
+    gossip = {**SLOW, "peers": peers}
+    return settings_for(
+        f"sqlite:///{folder}/{name}.db", city=name, gossip=gossip, **sections, **KINDS[policy]
+    )
+
+
+def origins_of_first_price(city: RunningCity, sections: Mapping[str, Any]) -> list[str]:
+    made = city.http.post("/price", json=context(Random(3), sections)).json()
+    record = city.http.get(f"/decisions/{made['decision_id']}").json()
+    return [each["origin"] for each in record["contributions"]]
