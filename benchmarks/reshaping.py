@@ -98,6 +98,7 @@ STEPS = (
 class Result(NamedTuple):
     label: str
     seconds: float
+    cpu_seconds: float
     memory_bytes: int
     learned: int
     unreadable: int
@@ -230,8 +231,10 @@ def audit_records(folder: Path, configuration: dict[str, Any], ids: Sequence[str
         return {id_: server.http.get(f"/decisions/{id_}").content for id_ in ids}
 
 
-def run_command(folder: Path, configuration: dict[str, Any], options: Sequence[str]) -> tuple[float, int]:
-    """Seconds and peak memory."""
+def run_command(
+    folder: Path, configuration: dict[str, Any], options: Sequence[str]
+) -> tuple[float, float, int]:
+    """Seconds, seconds of one core, and peak memory."""
     began_at = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", "pricemesh", "reshape", *options],
@@ -247,7 +250,7 @@ def run_command(folder: Path, configuration: dict[str, Any], options: Sequence[s
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, notes
     unit = 1 if sys.platform == "darwin" else 1024
-    return time.monotonic() - began_at, unit * usage.ru_maxrss
+    return time.monotonic() - began_at, usage.ru_utime + usage.ru_stime, unit * usage.ru_maxrss
 
 
 def study(folder: Path, url: str, policy: str, decisions: int, more: int) -> Iterator[Result]:
@@ -259,7 +262,7 @@ def study(folder: Path, url: str, policy: str, decisions: int, more: int) -> Ite
     total = decisions
     for place, step in enumerate(STEPS[1:], start=1):
         configuration = step.configuration(url, policy)
-        seconds, memory_bytes = run_command(folder, configuration, step.options)
+        cost = run_command(folder, configuration, step.options)
         by_hand = ByHand(url, policy, STEPS[: place + 1])
         difference = by_hand.difference()
         fresh = [f"d{total + i}" for i in range(min(SAMPLE, more))]
@@ -271,8 +274,7 @@ def study(folder: Path, url: str, policy: str, decisions: int, more: int) -> Ite
             assert seen[id_] == record, f"the audit record of {id_} has changed: {record!r}, {seen[id_]!r}"
         yield Result(
             step.label,
-            seconds,
-            memory_bytes,
+            *cost,
             by_hand.learned,
             by_hand.unreadable,
             difference,
@@ -283,13 +285,23 @@ def study(folder: Path, url: str, policy: str, decisions: int, more: int) -> Ite
 
 def table_of(title: str, results: Sequence[Result]) -> Table:
     table = Table(title=title, title_justify="left")
-    heads = ("change", "seconds", "memory", "lessons", "unreadable", "largest difference", "same records")
+    heads = (
+        "change",
+        "seconds",
+        "of one core",
+        "memory",
+        "lessons",
+        "unreadable",
+        "difference",
+        "same records",
+    )
     for head in heads:
         table.add_column(head, justify="left" if head == "change" else "right")
     for each in results:
         table.add_row(
             each.label,
             f"{each.seconds:.1f}",
+            f"{each.cpu_seconds:.1f}",
             f"{each.memory_bytes / 1e6:,.0f} MB",
             f"{each.learned:,}",
             f"{each.unreadable:,}",
