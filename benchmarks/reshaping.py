@@ -43,6 +43,13 @@ from pricemesh.store.migration import migrate
 from pricemesh.store.replay import MAX_FIRST_DECISIONS
 
 MAX_DIFFERENCE = 1e-9
+# A small process between this one and the command: a child's peak memory begins with that of its parent.
+MEASURED = """
+import json, resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([usage.ru_utime + usage.ru_stime, usage.ru_maxrss]))
+"""
 COMMIT_ROWS = 4_000
 BEGAN_AT = 1.7e9  # Unix seconds
 SAMPLE = 50  # audit records of each terms
@@ -236,21 +243,18 @@ def run_command(
 ) -> tuple[float, float, int]:
     """Seconds, seconds of one core, and peak memory."""
     began_at = time.monotonic()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pricemesh", "reshape", *options],
+    result = subprocess.run(
+        [sys.executable, "-c", MEASURED, sys.executable, "-m", "pricemesh", "reshape", *options],
         env=os.environ | as_variables(configuration),
         cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert process.stderr is not None
-    notes = process.stderr.read().decode()
-    process.stderr.close()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, notes
-    unit = 1 if sys.platform == "darwin" else 1024
-    return time.monotonic() - began_at, usage.ru_utime + usage.ru_stime, unit * usage.ru_maxrss
+    seconds = time.monotonic() - began_at
+    assert result.returncode == 0, result.stderr
+    cpu_seconds, peak = json.loads(result.stdout)
+    return seconds, cpu_seconds, peak * (1 if sys.platform == "darwin" else 1024)
 
 
 def study(folder: Path, url: str, policy: str, decisions: int, more: int) -> Iterator[Result]:
