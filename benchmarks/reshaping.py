@@ -276,14 +276,7 @@ def study(folder: Path, url: str, policy: str, decisions: int, more: int) -> Ite
         for id_, record in records.items():
             assert json.loads(record)["decision_id"] == id_
             assert seen[id_] == record, f"the audit record of {id_} has changed: {record!r}, {seen[id_]!r}"
-        yield Result(
-            step.label,
-            *cost,
-            by_hand.learned,
-            by_hand.unreadable,
-            difference,
-            len(records),
-        )
+        yield Result(step.label, *cost, by_hand.learned, by_hand.unreadable, difference, len(records))
         records = seen
 
 
