@@ -201,6 +201,16 @@ class CityProcess:
         self._process.wait()
         self._close()
 
+    def wait(self) -> int:
+        """Until it ends by itself; the exit code."""
+        code = self._process.wait(MAX_WAIT_SECONDS)
+        self._close()
+        return code
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
     def ask_to_stop(self) -> None:
         self._process.terminate()
 

@@ -12,6 +12,7 @@ PricemeshError
 ├── PruneRefused        old rows cannot leave without changing the learner
 ├── NotStarted          the service cannot run here
 │   ├── DatabaseInUse     another process owns this city's database
+│   │   └── ReplicasServe     replicas of the city do, and the process must be alone
 │   ├── SchemaOutdated    the database needs `pricemesh migrate`
 │   └── SchemaChanged     the database was made for other arms, features or rewards
 ├── Refused             a request that is understood and declined
@@ -111,6 +112,10 @@ class NotStarted(PricemeshError):
 
 
 class DatabaseInUse(NotStarted):
+    pass
+
+
+class ReplicasServe(DatabaseInUse):
     pass
 
 
@@ -221,6 +226,7 @@ class StorageCause(StrEnum):
     READ_ONLY = "read-only"
     CORRUPT = "corrupt"
     GONE = "gone"  # the file, the server, the database or its schema
+    OTHER_TERMS = "other-terms"  # the city was reshaped since this process started
     IO_ERROR = "io-error"
     TIMEOUT = "timeout"
     CONNECTION_LOST = "connection-lost"

@@ -11,10 +11,12 @@ import sqlalchemy as sa
 
 from pricemesh.city.reshaping import Plan, carry_out, make_plan
 from pricemesh.city.settings import Settings
-from pricemesh.errors import InvalidParameter, SchemaChanged
+from pricemesh.errors import InvalidParameter, SchemaChanged, StorageCause, StorageUnavailable
 from pricemesh.runtime import Runtime
+from pricemesh.store.commands import Probe
 from pricemesh.store.database import Database
 from pricemesh.store.maintenance import owning
+from tests.postgres import Postgres
 from tests.running import RunningCity, settings_for
 
 SHARED = [
@@ -79,7 +81,8 @@ def teach(city: RunningCity, sections: Mapping[str, Any], count: int, seed: int)
 
 def reshape(settings: Settings, renamed: Mapping[str, str], filled: Mapping[str, float]) -> Plan:
     with owning(settings.database.url, settings.city) as connection:
-        plan = make_plan(connection, settings, renamed, filled, lambda _done, _total: None)
+        with connection.begin():
+            plan = make_plan(connection, settings, renamed, filled, lambda _done, _total: None)
         carry_out(connection, settings, plan, 1e9)
     return plan
 
@@ -261,3 +264,21 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(
     city = RunningCity(before)
     assert city.http.get("/state").json()["gossip"]["epoch"] == 1
     city.stop()
+
+
+def test_a_city_that_was_reshaped_while_its_connection_was_lost_commits_nothing(
+    postgres: Postgres, postgres_url: str
+) -> None:
+    """As when a server starts again: the lock is free until the city connects."""
+    before = settings_for(postgres_url, **FIRST, **KINDS["netpool"])
+    database = Database(postgres_url, "lisbon", Runtime())
+    database.open(before.schema_description)
+    list(database.lessons(0))
+    postgres.end_connections()
+    fewer = settings_for(postgres_url, **{**FIRST, "arms": {"prices": PRICES[1:]}}, **KINDS["netpool"])
+    reshape(fewer, {}, {})
+    for cause in (StorageCause.CONNECTION_LOST, StorageCause.OTHER_TERMS, StorageCause.OTHER_TERMS):
+        with pytest.raises(StorageUnavailable) as refused:
+            database.commit([Probe()])
+        assert refused.value.cause == cause
+    database.close()

@@ -1,6 +1,7 @@
 """`pricemesh reshape` as a command: what it prints, and what is left when it is killed."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,8 +13,9 @@ import pytest
 import sqlalchemy as sa
 import tomli_w
 
+from pricemesh.city.configuration import load_settings
 from pricemesh.store.tables import city, feedback, learner, mesh, terms
-from tests.city.test_reshaping import FIRST, KINDS, PRICES, teach
+from tests.city.test_reshaping import FIRST, KINDS, LOCAL, PRICES, SHARED, WEEKEND, teach, with_features
 from tests.running import RunningCity, patient, settings_for
 
 
@@ -72,12 +74,57 @@ def test_it_says_what_would_change_and_then_does_it(tmp_path: Path) -> None:
     running.stop()
 
 
+TOURISTS, COST = FIRST["features"]["local"]
+PURCHASE = {"kind": "purchase", "max_units": 2}
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"arms": {"prices": [*PRICES, 13.0]}}, "new price 13. To keep what was learned, stop the city and"),
+        ({"arms": {"prices": PRICES[1:]}}, "price 8 leaves."),
+        ({"arms": {"prices": [7.5, *PRICES[1:]]}}, "new price 7.5; price 8 leaves."),
+        (with_features([*SHARED, WEEKEND], LOCAL), "new feature weekend."),
+        (with_features(SHARED[:2], LOCAL), "feature event leaves."),
+        (with_features(SHARED, [TOURISTS, {**COST, "name": "fee"}]), "new feature fee; feature cost leaves."),
+        (
+            with_features(SHARED, [TOURISTS, {**COST, "max": 6}]),
+            "bounds of cost were 0 to 5, are now 0 to 6",
+        ),
+        (with_features(SHARED[:2], [SHARED[2], *LOCAL]), "feature event becomes local."),
+        (with_features(SHARED[::-1], LOCAL), "features in another order."),
+        ({"city": "porto"}, "this database belongs to the city lisbon, not to porto: name another one"),
+        ({"reward": PURCHASE}, "reward.kind was value and cannot become purchase"),
+    ],
+)
+def test_a_start_with_a_changed_file_says_what_has_changed_and_which_command_to_run(
+    sections: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/city.db"
+    RunningCity(settings_for(url, **FIRST, **KINDS["netpool"])).stop()
+    path = configuration(tmp_path, url, **sections)
+    arguments = [sys.executable, "-m", "pricemesh", "serve", "--port", "0", "--config", str(path)]
+    refused = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert words in refused.stderr
+    run_command = re.search("run `pricemesh reshape --config ([^`]*)`", refused.stderr)
+    if "city" in sections or "reward" in sections:
+        assert run_command is None
+        return
+    assert run_command is not None
+    options = run_command[1].replace("VALUE", "0.5").split()
+    assert options.pop(0) == str(path)
+    done = run(path, *options)
+    assert done.returncode == 0, done.stderr
+    RunningCity(load_settings(path)).stop()
+
+
 def test_faults_are_told_in_one_line(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/city.db"
     path = configuration(tmp_path, url)
     empty = run(path)
     assert (empty.returncode, empty.stderr.count("\n")) == (2, 1)
-    assert "no city has used this database" in empty.stderr
+    assert "there is no database" in empty.stderr
     running = RunningCity(settings_for(url, **FIRST, **KINDS["netpool"]))
     environment = os.environ | {"PRICEMESH_DATABASE_LOCK_WAIT_SECONDS": "0"}
     served = subprocess.run(command(path), capture_output=True, text=True, env=environment, check=False)

@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 
 from pricemesh.lab.demo import free_ports
-from tests.running import CityProcess
+from tests.city.test_reshaping import reshape
+from tests.running import CityProcess, settings_for
 
 NAMES = ("lisbon", "porto", "faro")
 GOSSIP = {"interval_seconds": 0.2, "timeout_seconds": 1.0}
@@ -38,7 +39,7 @@ class Mesh:
     def url_of(self, name: str) -> str:
         return f"http://127.0.0.1:{self._ports[name]}"
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, **own: Any) -> None:
         peers = [self.url_of(other) for other in NAMES if other != name]
         self._cities[name] = CityProcess(
             self._folder / name,
@@ -47,8 +48,15 @@ class Mesh:
             city=name,
             gossip=GOSSIP | {"peers": peers},
             guardrails={"floor": 8.5},
-            **self._sections,
+            **{**self._sections, **own},
         )
+
+    def change_ladder(self, name: str, prices: list[float]) -> None:
+        """Stop, reshape, start."""
+        self._cities.pop(name).stop()
+        url = f"sqlite:///{self._folder}/{name}.db"
+        reshape(settings_for(url, city=name, arms={"prices": prices}, **self._sections), {}, {})
+        self.start(name, arms={"prices": prices})
 
     def kill(self, name: str) -> None:
         self._cities.pop(name).kill()

@@ -80,6 +80,20 @@ def test_a_killed_peer_becomes_silent_and_then_fresh_again(visit: Open, own_mesh
     tab.page.locator(".peer[data-status=fresh]").nth(1).wait_for()
 
 
+def test_a_peer_with_another_ladder_is_shown_as_such_until_all_have_it(visit: Open, own_mesh: Mesh) -> None:
+    prices = [8.0, 9.0, 10.0, 10.5, 11.0, 12.0]
+    tab = visit(own_mesh.url).live()
+    own_mesh.change_ladder("porto", prices)
+    tab.page.locator(".peer[data-status='other terms']").wait_for()
+    assert "porto" in tab.says(".peer[data-status='other terms']")
+    assert "heard again when both agree" in tab.says(".peer[data-status='other terms'] .reason")
+    assert tab.says("#peers-fresh") == "1 of 2"
+    for name in ("faro", "lisbon"):
+        own_mesh.change_ladder(name, prices)
+    tab = visit(own_mesh.url).live()
+    tab.page.locator(".peer[data-status=fresh]").nth(1).wait_for()
+
+
 def test_the_page_says_that_a_decision_is_unknown(visit: Open, mesh: Mesh) -> None:
     tab = visit(mesh.url).live()
     tab.page.get_by_label("Decision id").fill("nobody-made-this")

@@ -169,7 +169,7 @@ def test_an_empty_city_gives_a_file_without_rows(start: Start) -> None:
 def test_the_database_must_be_the_one_of_the_configuration(city: RunningCity) -> None:
     settings = city.pricing.settings
     other = settings_for(settings.database.url, **{**PURCHASES, "features": {"shared": ["demand"]}})
-    with pytest.raises(SchemaChanged, match="give the configuration with which the city is served"):
+    with pytest.raises(SchemaChanged, match="give the one with which the city is served"):
         content(other)
 
 

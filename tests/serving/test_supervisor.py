@@ -19,14 +19,22 @@ from tests.running import CONFIG, CONTEXT, MAX_WAIT_SECONDS, until
 
 
 class Parent:
-    def __init__(self, folder: Path, database: dict[str, object], replicas: int) -> None:
+    """Configured by a file, or else by variables."""
+
+    def __init__(
+        self, folder: Path, database: dict[str, object], replicas: int, config: Path | None = None
+    ) -> None:
         self._log = folder / "log.txt"
+        options = ["--port", "0", "--replicas", str(replicas)]
+        variables = as_variables({**CONFIG, "database": database})
+        if config is not None:
+            options, variables = [*options, "--config", str(config)], {}
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pricemesh", "serve", "--port", "0", "--replicas", str(replicas)],
+                [sys.executable, "-m", "pricemesh", "serve", *options],
                 stderr=log,
                 cwd=folder,
-                env={**os.environ, **as_variables({**CONFIG, "database": database})},
+                env={**os.environ, **variables},
             )
 
     def lines(self, message: str) -> list[dict[str, object]]:

@@ -28,7 +28,7 @@ from pricemesh.store.migration import migrate
 from pricemesh.store.tables import learner as learner_table
 from pricemesh.store.tables import metadata
 from tests.postgres import Postgres
-from tests.running import CONTEXT, RunningCity, settings_for
+from tests.running import CONFIG, CONTEXT, RunningCity, settings_for
 from tests.store.rows import decision, opened_at
 
 Start = Callable[..., RunningCity]
@@ -70,13 +70,13 @@ def test_a_second_process_on_the_same_database_is_refused(city: RunningCity, dat
 @pytest.mark.parametrize(
     ("section", "text"),
     [
-        ({"arms": {"prices": [8.0, 9.0, 10.0, 11.0, 13.0]}}, "prices was"),
+        ({"arms": {"prices": [8.0, 9.0, 10.0, 11.0, 13.0]}}, "new price 13; price 12 leaves"),
         (
-            {"features": {"shared": ["demand", "event", "rain"], "local": ["tourists", "strike"]}},
-            "shared was",
+            {"features": {**CONFIG["features"], "shared": CONFIG["features"]["shared"][::-1]}},
+            "features in another order",
         ),
-        ({"city": "porto"}, "city was lisbon"),
-        ({"reward": {"kind": "purchase"}}, "reward was"),
+        ({"city": "porto"}, "belongs to the city lisbon"),
+        ({"reward": {"kind": "purchase"}}, "reward.kind was value and cannot become purchase"),
     ],
 )
 def test_a_database_made_for_another_configuration_is_never_reinterpreted(

@@ -17,6 +17,12 @@ from pricemesh.runtime import Runtime
 PROBE_PAUSE_SECONDS = 0.5  # from the end of a probe to the next
 MAX_COMMIT_SECONDS = 2.0  # a commit that takes longer hangs: nobody else is served meanwhile
 CHECK_SECONDS = 1.5  # for the database to answer a readiness check
+LOSSES = {
+    StorageCause.TIMEOUT,
+    StorageCause.CONNECTION_LOST,
+    StorageCause.GONE,
+    StorageCause.OTHER_TERMS,
+}
 
 log = logging.getLogger("pricemesh")
 
@@ -54,6 +60,11 @@ class DatabaseHealth:
         return self.fault is not None
 
     @property
+    def is_outdated(self) -> bool:
+        """Whether the city was reshaped: this process can never commit again."""
+        return self.fault is not None and self.fault.cause == StorageCause.OTHER_TERMS
+
+    @property
     def is_ready(self) -> bool:
         """By what was seen last."""
         return self.fault is None and self._check_fault is None and not self._commit_hangs
@@ -84,7 +95,7 @@ class DatabaseHealth:
 
     def read_failed(self, fault: StorageUnavailable) -> None:
         """A look-up on the writer's connection. What it says of a row is no fault of the database's."""
-        if fault.cause in (StorageCause.TIMEOUT, StorageCause.CONNECTION_LOST, StorageCause.GONE):
+        if fault.cause in LOSSES:
             self.commit_failed(fault)
 
     def commit_succeeded(self, faults: Sequence[StorageUnavailable] = ()) -> None:

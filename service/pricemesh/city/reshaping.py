@@ -13,8 +13,9 @@ from pricemesh.city.live_learner import LiveLearner
 from pricemesh.city.relearning import follow_rows, use_past
 from pricemesh.city.settings import Settings
 from pricemesh.core.terms import Reading, Terms
-from pricemesh.errors import InvalidParameter
-from pricemesh.store.replay import CountedReplay, Progress
+from pricemesh.errors import InvalidParameter, StorageUnavailable
+from pricemesh.store.changed_terms import changes_in_words, reward_fault
+from pricemesh.store.replay import CountedReplay, Progress, Replay
 from pricemesh.store.reshaping import (
     lessons_by_price,
     read_description,
@@ -48,51 +49,48 @@ def make_plan(
     filled: Mapping[str, float],
     progress: Progress,
 ) -> Plan:
-    """`renamed` are features by their new names, with the old ones; `filled` are the values that older rows
-    are taken to have of new features."""
-    with connection.begin():
-        replay = CountedReplay(connection, progress)
-        description = read_description(connection)
-        past = replay.past
-        present, target = past.terms_by_id[past.terms], settings.schema_description
-        _check_reward(description["reward"], target["reward"])
-        fresh = Terms.of(target, {"renamed": dict(renamed), "filled": dict(filled)})
-        _check_names(present, fresh)
-        terms_id = 1 + max(past.terms_by_id)
-        every = {**past.terms_by_id, terms_id: fresh}
-        Reading([present, fresh])  # refuses a feature that older rows have no value for
-        live = LiveLearner(settings)
-        use_past(live, Past(past.rewrites + 1, None, terms_id, every))
-        follow_rows(live, replay)
-        _check_pin(read_pin(connection), fresh)
-        return Plan(
-            _in_words(present, fresh, description, target),
-            fresh,
-            terms_id,
-            live,
-            replay.total,
-            {price: n for price, n in lessons_by_price(connection).items() if price not in fresh.prices},
-            0 if past.base is None else int(sum(past.base.tallies["learned"])),
-        )
+    """In a transaction that sees one moment. `renamed` are features by their new names, with the old ones;
+    `filled` are the values that older rows are taken to have of new features."""
+    replay = CountedReplay(connection, progress)
+    description = read_description(connection)
+    past = replay.past
+    present, target = past.terms_by_id[past.terms], settings.schema_description
+    if (fault := reward_fault(description["reward"], target["reward"])) is not None:
+        raise InvalidParameter(fault)
+    fresh = Terms.of(target, {"renamed": dict(renamed), "filled": dict(filled)})
+    _check_names(present, fresh)
+    terms_id = 1 + max(past.terms_by_id)
+    every = {**past.terms_by_id, terms_id: fresh}
+    Reading([present, fresh])  # refuses a feature that older rows have no value for
+    live = LiveLearner(settings)
+    use_past(live, Past(past.rewrites + 1, None, terms_id, every))
+    follow_rows(live, replay)
+    _check_pin(read_pin(connection), fresh)
+    return Plan(
+        changes_in_words(description, target, fresh),
+        fresh,
+        terms_id,
+        live,
+        replay.total,
+        {price: n for price, n in lessons_by_price(connection).items() if price not in fresh.prices},
+        0 if past.base is None else int(sum(past.base.tallies["learned"])),
+    )
 
 
 def carry_out(connection: Connection, settings: Settings, plan: Plan, at: float) -> None:
-    """All or nothing."""
-    description, snapshot = settings.schema_description, plan.live.snapshot()
-    save_terms(connection, plan.terms_id, plan.terms, description, snapshot, at)
-
-
-def _check_reward(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    if before["kind"] != now["kind"]:
-        raise InvalidParameter(
-            f"reward.kind was {before['kind']} and cannot become {now['kind']}: rows of one kind say nothing "
-            "in the other. Put it back, or name a new database.url"
-        )
-    if now.get("max_units", 1) < before.get("max_units", 1):
-        raise InvalidParameter(
-            f"reward.max_units cannot go down from {before['max_units']} to {now['max_units']}: rows have "
-            "more units than that"
-        )
+    """All or nothing, by the process that is alone. Rows that were committed since the plan was made are
+    learned first."""
+    with connection.begin():
+        replay = Replay(connection)
+        if replay.past.rewrites + 1 != plan.live.rewrites:
+            raise StorageUnavailable(
+                "what the city learns from was changed meanwhile, by a retraction or another command: run "
+                "this one again; it has changed nothing"
+            )
+        follow_rows(plan.live, replay)
+        _check_pin(read_pin(connection), plan.terms)
+        snapshot = plan.live.snapshot()
+        save_terms(connection, plan.terms_id, plan.terms, settings.schema_description, snapshot, at)
 
 
 def _check_names(present: Terms, fresh: Terms) -> None:
@@ -116,37 +114,6 @@ def _check_names(present: Terms, fresh: Terms) -> None:
             f"new features need a value that older rows are taken to have: {', '.join(unknown)}. Give it, as "
             f"in --fill {unknown[0]}=0.0{rename}"
         )
-
-
-def _in_words(
-    present: Terms, fresh: Terms, description: Mapping[str, Any], target: Mapping[str, Any]
-) -> list[str]:
-    old_names = {name: fresh.renamed.get(name, name) for name in fresh.features}
-    words = [f"new price {price:g}" for price in fresh.prices if price not in present.prices]
-    words += [f"price {price:g} leaves" for price in present.prices if price not in fresh.prices]
-    words += [f"feature {old} is now called {new}" for new, old in fresh.renamed.items()]
-    words += [f"new feature {name}, {value:g} in older rows" for name, value in fresh.filled.items()]
-    words += [f"feature {name} leaves" for name in present.features if name not in old_names.values()]
-    for part, others in (("shared", present.local), ("local", present.shared)):
-        moved = [name for name in getattr(fresh, part) if old_names[name] in others]
-        words += [f"feature {name} becomes {part}" for name in moved]
-    words += _bounds_in_words(present, fresh, old_names)
-    if not words and fresh.features != present.features:
-        words.append("features in another order")
-    if description["reward"] != target["reward"]:
-        words.append(f"reward was {description['reward']}, is now {target['reward']}")
-    return words
-
-
-def _bounds_in_words(present: Terms, fresh: Terms, old_names: Mapping[str, str]) -> list[str]:
-    if present.bounds is None or fresh.bounds is None:
-        return []
-    before = dict(zip(present.features, present.bounds, strict=True))
-    return [
-        f"bounds of {name} were {before[old_names[name]]}, are now {bounds}"
-        for name, bounds in zip(fresh.features, fresh.bounds, strict=True)
-        if before.get(old_names[name], bounds) != bounds
-    ]
 
 
 def _check_pin(pin: Mapping[str, Any] | None, fresh: Terms) -> None:

@@ -2,12 +2,13 @@
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pricemesh.errors import InvalidParameter
+from pricemesh.errors import InvalidParameter, SchemaChanged
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -96,7 +97,16 @@ def serve(
         settings = settings.model_copy(update={"server": server})
     configure_logs(log_level)
     port = settings.server.port if port is None else port
-    run(settings, host or settings.server.host, port, share_port=share_port)
+    try:
+        run(settings, host or settings.server.host, port, share_port=share_port)
+    except SchemaChanged as fault:
+        raise SchemaChanged(_with_file(str(fault), config)) from None
+
+
+def _with_file(text: str, config: Path | None) -> str:
+    """An error whose command to reshape names the configuration that was given here."""
+    command = "`pricemesh reshape"
+    return text if config is None else text.replace(command, f"{command} --config {shlex.quote(str(config))}")
 
 
 def config(file: ConfigFile = None) -> None:

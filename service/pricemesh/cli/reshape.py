@@ -1,15 +1,20 @@
 """`pricemesh reshape`: another ladder or other features for a city that has learned."""
 
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pricemesh.cli.city import ConfigFile
 from pricemesh.cli.terminal import notes, progress_bar
-from pricemesh.errors import InvalidParameter
+from pricemesh.errors import InvalidParameter, ReplicasServe
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from pricemesh.city.reshaping import Plan
+    from pricemesh.city.settings import Settings
+    from pricemesh.store.maintenance import OwnedDatabase
 
 EXAMPLES = """
 **Examples**
@@ -19,6 +24,8 @@ EXAMPLES = """
 `pricemesh reshape --config lisbon.toml` — after prices were added to or removed from the file
 
 `pricemesh reshape --config lisbon.toml --fill weekend=0 --rename footfall=visitors` — two new names
+
+`pricemesh reshape --config lisbon.toml --reload-replicas` — beside the replicas that serve
 """
 
 Fills = Annotated[
@@ -42,30 +49,37 @@ def reshape(
         bool,
         typer.Option("--discard-base", help="Go on without what pruned rows taught; it cannot be read."),
     ] = False,
+    reload_replicas: Annotated[
+        bool,
+        typer.Option(
+            "--reload-replicas",
+            help="Beside replicas on Postgres: they end when it is done, and have to be started again.",
+        ),
+    ] = False,
 ) -> None:
     """Read what a city has learned in the terms of a changed configuration: other prices, other features.
 
-    Stop the city first, all of its replicas; afterwards start it with the same configuration. Decisions stay
-    as they are, and their audit records show the ladder of their time. What cannot be read in the new terms
-    stays in the rows, and counts again when another reshape makes it readable."""
+    Stop the city first, all of its replicas; afterwards start it with the same configuration. With --dry-run
+    it may serve; with --reload-replicas, its replicas may. Decisions stay as they are, and their audit
+    records show the ladder of their time. What cannot be read in the new terms stays in the rows, and counts
+    again when another reshape makes it readable."""
     from pricemesh.city.configuration import load_settings
-    from pricemesh.city.reshaping import carry_out, make_plan
+    from pricemesh.city.reshaping import carry_out
     from pricemesh.runtime import Runtime
-    from pricemesh.store.maintenance import owning
+    from pricemesh.store.maintenance import OwnedDatabase
+    from pricemesh.store.outside import sqlite_path
+    from pricemesh.store.takeover import TakenDatabase
 
     settings = load_settings(config)
     renames, fills = _pairs("--rename", rename), _fills(fill)
-    runtime, database = Runtime(), settings.database
-    with owning(database.url, settings.city, runtime, database.lock_wait_seconds) as connection:
-        with progress_bar("lessons") as progress:
-            task = progress.add_task("learning in the new terms", total=None)
-            plan = make_plan(
-                connection,
-                settings,
-                renames,
-                fills,
-                lambda done, total: progress.update(task, completed=done, total=total),
-            )
+    runtime, storage = Runtime(), settings.database
+    sqlite_path(storage.url)
+    kind = TakenDatabase if reload_replicas else OwnedDatabase
+    database = kind(storage.url, settings.city, runtime, storage.lock_wait_seconds)
+    with closing(database), ExitStack() as stack:
+        if not dry_run and not reload_replicas:
+            connection = _own(stack, database)
+        plan = _plan(database, settings, renames, fills)
         _describe(plan)
         if not plan.changes:
             return
@@ -74,8 +88,39 @@ def reshape(
             return
         if plan.base_lessons and not discard_base:
             raise InvalidParameter("--discard-base goes on without what pruned rows taught")
+        if reload_replicas:  # only now: they have served while the rows were learned
+            connection = _own(stack, database)
         carry_out(connection, settings, plan, runtime.clock())
     print("done: start the city with this configuration")
+    if reload_replicas:
+        print("replicas that were serving end now; each has to be started again with this configuration")
+
+
+def _own(stack: ExitStack, database: "OwnedDatabase") -> "Connection":
+    try:
+        return stack.enter_context(database.alone())
+    except ReplicasServe as fault:
+        raise ReplicasServe(
+            f"{fault}. Or give --reload-replicas: they serve until the new terms are in force, then end, and "
+            "whatever starts them again must give them this configuration"
+        ) from None
+
+
+def _plan(
+    database: "OwnedDatabase", settings: "Settings", renames: dict[str, str], fills: dict[str, float]
+) -> "Plan":
+    from pricemesh.city.reshaping import make_plan
+
+    with database.look() as connection, progress_bar("lessons") as progress:
+        database.check_city(connection)
+        task = progress.add_task("learning in the new terms", total=None)
+        return make_plan(
+            connection,
+            settings,
+            renames,
+            fills,
+            lambda done, total: progress.update(task, completed=done, total=total),
+        )
 
 
 def _describe(plan: "Plan") -> None:

@@ -25,6 +25,7 @@ from pricemesh.store.present_state import MeshRecord
 
 log = logging.getLogger("pricemesh.gossip")
 
+MAX_FIRST_TICK_SECONDS = 2.0  # that a city without letters of others waits for them before it serves
 MEMORIES_PER_PARTNER = 8  # cities whose digest is remembered, for each that a tick calls
 
 
@@ -156,6 +157,8 @@ class Gossip:
             if self.book.peers:
                 self.client.open()
             if not self.settings.lockstep:
+                if self.node.letters.keys() <= {self.city}:
+                    await self._listen_first()
                 self._ticking = asyncio.create_task(self._run(), name="gossip")
         elif self.settings.peers:
             log.warning("the policy shares nothing: peers are not called")
@@ -174,18 +177,27 @@ class Gossip:
             with suppress(StorageUnavailable):
                 await self.exchange(everything=True)
 
+    async def _listen_first(self) -> None:
+        """A city that knows no other, because it is new or was reshaped, hears its peers before it serves: so
+        its first price is theirs. Peers that do not answer delay it by MAX_FIRST_TICK_SECONDS."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MAX_FIRST_TICK_SECONDS):
+                await self._tick_surely()
+
     async def _run(self) -> None:
         rng = self.pricing.runtime.rng
         while True:
             await asyncio.sleep(self.settings.interval_seconds * rng.uniform(0.9, 1.1))
-            try:
-                await self.tick()
-            except (StorageUnavailable, BadSummary) as fault:
-                if self.pricing.health.is_lost:  # whose line in the log says all
-                    continue
+            await self._tick_surely()
+
+    async def _tick_surely(self) -> None:
+        try:
+            await self.tick()
+        except (StorageUnavailable, BadSummary) as fault:
+            if not self.pricing.health.is_lost:  # whose line in the log says all
                 log.warning("a tick failed, the next one tries again", extra={"fault": str(fault)})
-            except Exception:
-                log.exception("unforeseen fault in a tick")
+        except Exception:
+            log.exception("unforeseen fault in a tick")
 
     # Ticks and messages
 

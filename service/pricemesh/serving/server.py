@@ -23,6 +23,7 @@ from pricemesh.serving.app import create_app
 from pricemesh.serving.signals import has_terminal
 
 RESERVED_FILES = 128  # for the database, peers, logs, and connections that are being refused
+OUTDATED = 3  # exit code of a process that has to be started again, with the city's new configuration
 MAX_STOP_SECONDS = 10  # after the drain, for requests that are complete and not yet answered
 
 log = logging.getLogger("pricemesh")
@@ -40,6 +41,14 @@ class Server(uvicorn.Server):
         if is_main and hasattr(signal, "SIGHUP"):
             self._loop.add_signal_handler(signal.SIGHUP, self.handle_hangup, has_terminal())
         await super().serve(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to stop. A city that was reshaped takes no commit of this process any more."""
+        return await super().on_tick(counter) or self._is_outdated
+
+    @property
+    def _is_outdated(self) -> bool:
+        return self.config.app.pricing.health.is_outdated  # type: ignore[union-attr,no-any-return]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """A forced end does not wait for callers, and commits what waits nevertheless."""
@@ -108,6 +117,13 @@ def run(settings: Settings, host: str, port: int, *, share_port: bool = False) -
     if settings.server.stop_with_stdin:
         threading.Thread(target=_stop_with_stdin, args=(server,), daemon=True).start()
     server.run(sockets=[listener])
+    if app.pricing.health.is_outdated:
+        log.error(
+            "the city was reshaped: this process ends, and has to be started again with the configuration of "
+            "the new terms",
+            extra={"city": settings.city},
+        )
+        raise SystemExit(OUTDATED)
 
 
 def _stop_with_stdin(server: Server) -> None:

@@ -40,9 +40,10 @@ class Backend(Protocol):
     @property
     def engine(self) -> Engine: ...
 
-    def own(self, city: str) -> Connection:
+    def own(self, city: str, terms: int | None = None) -> Connection:
         """Connect and lock the database for this process. DatabaseInUse when another process holds the
-        lock."""
+        lock; SchemaChanged when the city has other terms by now. They change only under the lock of a process
+        that is alone, so that they stay as long as this connection does."""
         ...
 
     def limit(self, connection: Connection, seconds: float | None) -> None:

@@ -5,7 +5,7 @@ import sqlite3
 
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
-from pricemesh.errors import StorageCause
+from pricemesh.errors import NotStarted, SchemaChanged, StorageCause
 
 _OF_ERRNO = {
     errno.ENOSPC: StorageCause.DISK_FULL,
@@ -54,6 +54,8 @@ def cause_of(fault: BaseException) -> StorageCause:
     origin = fault.orig if isinstance(fault, DBAPIError) else fault
     if isinstance(cause := getattr(origin, "cause", None), StorageCause):
         return cause
+    if isinstance(origin, NotStarted):  # the connection was lost, and cannot be made anew
+        return StorageCause.OTHER_TERMS if isinstance(origin, SchemaChanged) else StorageCause.GONE
     if isinstance(origin, OSError):
         return _OF_ERRNO.get(origin.errno or 0, StorageCause.OTHER)
     if (code := getattr(origin, "sqlite_errorcode", None)) is not None:

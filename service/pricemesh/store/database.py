@@ -14,14 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
-from pricemesh.errors import (
-    DatabaseInUse,
-    InDoubt,
-    InvalidParameter,
-    NotStarted,
-    StorageCause,
-    StorageUnavailable,
-)
+from pricemesh.errors import DatabaseInUse, InDoubt, NotStarted, StorageCause, StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store import schema
 from pricemesh.store.backend import Backend, TimeLimits
@@ -76,6 +69,7 @@ class Database:
         self._recovered: PresentState | None = None  # what it has to be
         self.position = self._confirmed_position = Position()  # of the committed rows
         self._is_started = False
+        self._terms: int | None = None  # that decisions are made under, once the city is open
         self.is_silent = False  # the server answered nothing at all; only a probe asks it again
 
     def _backend_of(self, url: str) -> Backend:
@@ -93,6 +87,7 @@ class Database:
             with connection.begin():
                 check_description(connection, self._city, description)
                 stored = read_state(connection, self._runtime)
+        self._terms = stored.past.terms
         self.position = self._confirmed_position = stored.position
         return stored
 
@@ -131,10 +126,7 @@ class Database:
             self._backend.limit(connection, None)  # a large table takes its time
             before, _ = schema.revisions(connection)
             connection.rollback()
-            try:
-                schema.move(connection, revision)
-            except CommandError as fault:
-                raise InvalidParameter(f"not migrated: {fault}") from None
+            schema.move(connection, revision)
             connection.commit()
             after, _ = schema.revisions(connection)
             return before, after
@@ -189,7 +181,7 @@ class Database:
         if connection is not None:
             connection.close()
             self._connection = None
-        connection = self._backend.own(self._city)
+        connection = self._backend.own(self._city, self._terms)
         if self._is_started:
             self._backend.limit(connection, self._limits.commit_seconds)
         self._connection = connection
@@ -307,7 +299,7 @@ class Database:
     def _failure(self, text: str, fault: Exception) -> StorageUnavailable:
         """What a fault of the writer's connection means to callers."""
         if isinstance(fault, NotStarted):  # the connection was lost, and cannot be made anew
-            return StorageUnavailable(f"{fault}: {NOTHING_CHANGED}", StorageCause.GONE)
+            return StorageUnavailable(f"{fault}: {NOTHING_CHANGED}", cause_of(fault))
         cause = cause_of(fault)
         self.is_silent = cause == StorageCause.TIMEOUT and not self._has_connection
         if self._backend.committing and not was_rolled_back(fault):

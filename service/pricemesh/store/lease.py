@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from pricemesh.store.postgres import lock_key
+from pricemesh.store.advisory_locks import lock_key
 
 MAX_SILENCE_SECONDS = 1.5
 _TRY_LOCK = sa.text("SELECT pg_try_advisory_lock(:key)")

@@ -5,10 +5,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, select
+from sqlalchemy.exc import SQLAlchemyError
 
-from pricemesh.errors import NotStarted
+from pricemesh.errors import NotStarted, SchemaOutdated, StorageUnavailable
 from pricemesh.runtime import Runtime
+from pricemesh.store import schema
 from pricemesh.store.database import Database
+from pricemesh.store.faults import reason
 from pricemesh.store.startup import check_description
 from pricemesh.store.tables import city
 
@@ -35,12 +38,31 @@ class OwnedDatabase(Database):
             with connection.begin():
                 if description is not None:
                     check_description(connection, self._city, description)
-                name = connection.scalar(select(city.c.name))
-            if name is None:
-                raise NotStarted("no city has used this database yet: there is nothing to change")
-            if name != self._city:
-                raise NotStarted(f"this database belongs to the city {name}, not to {self._city}")
+                self.check_city(connection)
             yield connection
+
+    def check_city(self, connection: Connection) -> None:
+        name = connection.scalar(select(city.c.name))
+        if name is None:
+            raise NotStarted("no city has used this database yet: there is nothing to change")
+        if name != self._city:
+            raise NotStarted(f"this database belongs to the city {name}, not to {self._city}")
+
+    @contextmanager
+    def look(self) -> Iterator[Connection]:
+        """A connection that reads at one moment, also while the city serves."""
+        try:
+            with self._backend.engine.connect() as connection:
+                self._backend.limit(connection, None)
+                with self._backend.snapshot(connection):
+                    if not schema.is_usable(connection):
+                        raise SchemaOutdated(
+                            "the database has the schema of another version of pricemesh: run "
+                            "`pricemesh migrate` first"
+                        )
+                    yield connection
+        except SQLAlchemyError as fault:
+            raise StorageUnavailable(f"the database cannot be read: {reason(fault)}") from None
 
 
 @contextmanager

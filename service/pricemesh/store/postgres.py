@@ -4,7 +4,6 @@ The statements go to the driver directly and take every column as one array: for
 time would otherwise go into preparing parameters.
 """
 
-import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,11 +16,13 @@ from sqlalchemy import URL, Column, Connection, Engine, String, create_engine, e
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from pricemesh.errors import DatabaseInUse, PricemeshError, SchemaOutdated, StorageCause, StorageUnavailable
+from pricemesh.errors import PricemeshError, SchemaOutdated, StorageCause, StorageUnavailable
+from pricemesh.store.advisory_locks import in_use, lock_key
 from pricemesh.store.backend import NO_VERSIONS, InsertResult, TimeLimits, Versions
 from pricemesh.store.causes import cause_of
 from pricemesh.store.commands import LARGE_COMMANDS, Command, SaveDecisions, SaveFeedback
 from pricemesh.store.faults import driver_fault, driver_rows, reason
+from pricemesh.store.startup import check_terms
 from pricemesh.store.tables import metadata
 
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
@@ -41,7 +42,7 @@ LARGE_COMMIT_ROWS, LARGE_COMMIT_FACTOR = 500, 5  # a commit of so many rows may 
 TAKEOVER_SECONDS = 0.5  # for the server to end the connection that this city had before
 
 _TRY_LOCK = sa.text("SELECT pg_try_advisory_lock(:key)")
-_LOCK = sa.text("SELECT pg_advisory_lock(:key)")
+LOCK = sa.text("SELECT pg_advisory_lock(:key)")
 _UNLOCK = sa.text("SELECT pg_advisory_unlock_all()")
 _SESSION = sa.text("SELECT pid, backend_start::TEXT FROM pg_stat_activity WHERE pid = pg_backend_pid()")
 _END_SESSION = sa.text(
@@ -64,10 +65,12 @@ class Postgres:
     def _connect(self, url: URL, limits: TimeLimits) -> Engine:
         return _engine(url, limits, self.idle_in_transaction_seconds)
 
-    def own(self, city: str) -> Connection:
+    def own(self, city: str, terms: int | None = None) -> Connection:
         connection = self.engine.connect()
         try:
             self._lock(connection, city)
+            if terms is not None:
+                check_terms(connection, terms)
             pid, start = connection.execute(_SESSION).one()
             connection.commit()
         except BaseException:
@@ -82,17 +85,15 @@ class Postgres:
         if connection.scalar(_TRY_LOCK, key):
             return
         if self._ended_session(connection):
-            _configure(connection, {"lock_timeout": _milliseconds(TAKEOVER_SECONDS)})
+            configure(connection, {"lock_timeout": _milliseconds(TAKEOVER_SECONDS)})
             try:
-                connection.execute(_LOCK, key)
+                connection.execute(LOCK, key)
                 return
             except DBAPIError as fault:
                 if cause_of(fault) != StorageCause.TIMEOUT:
                     raise
-        raise DatabaseInUse(
-            f"another process already serves {city} from this database: stop it first, and all replicas of "
-            "the city"
-        )
+                connection.rollback()
+        raise in_use(connection, city, key["key"])
 
     def _ended_session(self, connection: Connection) -> bool:
         """End the session that had the lock before this one, if it is there. The server notices late that its
@@ -119,7 +120,7 @@ class Postgres:
         driver: Any = connection.connection.driver_connection
         driver.silence_seconds = seconds
         try:
-            _configure(connection, _timeouts(seconds))
+            configure(connection, _timeouts(seconds))
             connection.commit()
         except BaseException:
             connection.rollback()  # otherwise no transaction could begin on this connection any more
@@ -210,11 +211,6 @@ def freeze(connection: Connection) -> None:
     connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
 
-def lock_key(name: str) -> int:
-    """Of an advisory lock."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
-
-
 def _engine(url: URL, limits: TimeLimits, idle_in_transaction_seconds: int) -> Engine:
     from pricemesh.store.postgres_driver import BinaryCursor, bounded  # a city on SQLite starts without them
 
@@ -233,7 +229,7 @@ def _engine(url: URL, limits: TimeLimits, idle_in_transaction_seconds: int) -> E
     def connect(_dialect: Any, _record: Any, positional: Any, named: Any) -> Any:
         return connection_type.connect(*positional, **named)
 
-    def configure(driver: Any, _record: Any) -> None:
+    def set_up(driver: Any, _record: Any) -> None:
         driver.silence_seconds = limits.read_seconds
         values = _PLANS | _SESSION_LIMITS | _timeouts(limits.read_seconds)
         values["idle_in_transaction_session_timeout"] = f"{idle_in_transaction_seconds}s"
@@ -241,7 +237,7 @@ def _engine(url: URL, limits: TimeLimits, idle_in_transaction_seconds: int) -> E
         driver.commit()
 
     event.listen(engine, "do_connect", connect)
-    event.listen(engine, "connect", configure)
+    event.listen(engine, "connect", set_up)
     return engine
 
 
@@ -273,7 +269,7 @@ def _set_config(values: Mapping[str, Any]) -> str:
     return "SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in values.items())
 
 
-def _configure(connection: Connection, values: Mapping[str, Any]) -> None:
+def configure(connection: Connection, values: Mapping[str, Any]) -> None:
     connection.exec_driver_sql(_set_config(values)).close()
 
 

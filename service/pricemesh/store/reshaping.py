@@ -44,16 +44,16 @@ def save_terms(
     snapshot: SaveSnapshot,
     at: float,
 ) -> None:
-    """In one transaction, with the learner that has learned in these terms: the next start need not."""
+    """In the caller's transaction, with the learner that has learned in these terms: the next start need
+    not."""
     text = json.dumps(description)
-    with connection.begin():
-        values = {"id": id_, "description": text, "change": json.dumps(new_terms.change), "since": at}
-        connection.execute(insert(terms).values(values))
-        connection.execute(city.update().values(description=text, terms=id_))
-        mark_rewritten(connection)
-        connection.execute(base.delete())
-        pin = read_pin(connection)
-        if pin is not None:  # it names an arm, and arms have other numbers now
-            value = json.dumps(pin | {"arm": new_terms.prices.index(pin["price"])})
-            connection.execute(controls.update().where(_OF_PIN).values(value=value))
-        save_state(connection, snapshot)
+    values = {"id": id_, "description": text, "change": json.dumps(new_terms.change), "since": at}
+    connection.execute(insert(terms).values(values))
+    connection.execute(city.update().values(description=text, terms=id_))
+    mark_rewritten(connection)
+    connection.execute(base.delete())
+    pin = read_pin(connection)
+    if pin is not None:  # it names an arm, and arms have other numbers now
+        value = json.dumps(pin | {"arm": new_terms.prices.index(pin["price"])})
+        connection.execute(controls.update().where(_OF_PIN).values(value=value))
+    save_state(connection, snapshot)

@@ -7,8 +7,10 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, select
 
+from pricemesh.errors import InvalidParameter
 from pricemesh.store.tables import compatibility
 
 
@@ -19,10 +21,13 @@ def move(connection: Connection, revision: str) -> None:
     connection.rollback()
     revisions_ = _known_revisions()
     newer = revisions_[: revisions_.index(current)] if current in revisions_ else revisions_
-    if revision == "head" or revision in newer:
-        command.upgrade(config, revision)
-    else:
-        command.downgrade(config, revision)
+    try:
+        if revision == "head" or revision in newer:
+            command.upgrade(config, revision)
+        else:
+            command.downgrade(config, revision)
+    except CommandError as fault:
+        raise InvalidParameter(f"not migrated: {fault}") from None
 
 
 def revisions(connection: Connection) -> tuple[str | None, str | None]:

@@ -15,6 +15,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from pricemesh.errors import InDoubt, NotStarted, StepConflict, StorageUnavailable
+from pricemesh.store.advisory_locks import lock_key
 from pricemesh.store.backend import Backend
 from pricemesh.store.causes import cause_of
 from pricemesh.store.commands import Command, Position, SaveDecisions, SaveFeedback
@@ -22,7 +23,6 @@ from pricemesh.store.commit_result import CommitResult
 from pricemesh.store.database import Database
 from pricemesh.store.faults import WHAT_TO_DO_IN_DOUBT, reason
 from pricemesh.store.lease import Lease
-from pricemesh.store.postgres import lock_key
 from pricemesh.store.shared_log import (
     OwnRows,
     freeze_for_start,
@@ -62,6 +62,7 @@ class SharedDatabase(Database):
             freeze_for_start(connection)
             stored = read_state(connection, self._runtime)
             self._changes = read_changes(connection)
+        self._terms = stored.past.terms
         self.position = self._confirmed_position = stored.position
         return stored
 

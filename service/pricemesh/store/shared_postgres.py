@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from pricemesh.errors import DatabaseInUse, StorageUnavailable
-from pricemesh.store.postgres import Order, OrderQuery, Postgres, lock_key
+from pricemesh.store.advisory_locks import lock_key
+from pricemesh.store.postgres import Order, OrderQuery, Postgres
 
 _TRY_SHARED_LOCK = sa.text("SELECT pg_try_advisory_lock_shared(:key)")
 _IS_THERE = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid AND backend_start::TEXT = :start")

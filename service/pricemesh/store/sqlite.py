@@ -46,7 +46,7 @@ class Sqlite:
         self.engine = create_engine(url)
         event.listen(self.engine, "connect", self._configure)
 
-    def own(self, city: str) -> Connection:  # noqa: ARG002
+    def own(self, city: str, terms: int | None = None) -> Connection:  # noqa: ARG002  # of a file, once
         if not self._lock.acquired:
             self._lock.acquire()
         connection = self.engine.connect()

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Table, insert, select
 from pricemesh.core.terms import Terms
 from pricemesh.errors import InvalidParameter, NotStarted, SchemaChanged
 from pricemesh.runtime import Runtime
+from pricemesh.store.changed_terms import changes_in_words, how_to_reshape, reward_fault
 from pricemesh.store.commands import Position
 from pricemesh.store.faults import reason
 from pricemesh.store.pending import newest_position
@@ -85,11 +86,24 @@ def check_description(connection: Connection, name: str, description: dict[str, 
     if "bounds" not in (before := json.loads(row.description)):  # from before they were recorded
         _record_bounds(connection, {**before, "bounds": description["bounds"]})
     if changes := differences(row, name, description):
-        raise SchemaChanged(
-            f"this database was made for another configuration ({'; '.join(changes)}). Put the old values "
-            "back, name a new database.url, or read what was learned in the new terms: stop the city and "
-            "run `pricemesh reshape` with this configuration; with --dry-run it says what would be lost"
+        raise _changed_terms(connection, changes, json.loads(row.description), description)
+
+
+def _changed_terms(
+    connection: Connection, changes: str, before: dict[str, Any], now: dict[str, Any]
+) -> SchemaChanged:
+    if (fault := reward_fault(before["reward"], now["reward"])) is not None:
+        return SchemaChanged(fault)
+    how = how_to_reshape(before, now)
+    if now in [json.loads(each) for each in connection.scalars(select(terms.c.description))]:
+        return SchemaChanged(
+            "this is an earlier configuration of the city, and it was reshaped since. Start it with the "
+            f"later one. What differs here: {changes}. To go back to this one, {how}"
         )
+    return SchemaChanged(
+        f"the configuration has changed since this database was made for it: {changes}. To keep what was "
+        f"learned, {how}. Or put the old values back, or name a new database.url"
+    )
 
 
 def check_description_of_reader(connection: Connection, name: str, description: dict[str, Any]) -> None:
@@ -99,16 +113,31 @@ def check_description_of_reader(connection: Connection, name: str, description: 
         raise NotStarted("no city has used this database yet: `pricemesh serve` makes its tables ready")
     if changes := differences(row, name, description):
         raise SchemaChanged(
-            f"this database was made for another configuration ({'; '.join(changes)}): give the "
-            "configuration with which the city is served"
+            f"this database was made for another configuration: give the one with which the city is served. "
+            f"What differs here: {changes}"
         )
 
 
-def differences(row: Any, name: str, description: dict[str, Any]) -> list[str]:
-    """Between what a database was made for and a configuration, in words."""
-    before = {"city": row.name, "bounds": description["bounds"], **json.loads(row.description)}
-    now = {"city": name, **description}
-    return [f"{key} was {before[key]}, is now {now[key]}" for key in now if before[key] != now[key]]
+def check_terms(connection: Connection, terms: int) -> None:
+    """Refuse to go on in terms that are not the city's any more."""
+    if connection.scalar(select(city.c.terms)) != terms:
+        raise SchemaChanged(
+            "the city has other arms or features since `pricemesh reshape`: this process has to be started "
+            "again, with the configuration of the new terms"
+        )
+
+
+def differences(row: Any, name: str, description: dict[str, Any]) -> str:
+    """From what a database was made for to a configuration, in words; empty where there are none. Another
+    city's database is refused."""
+    if row.name != name:
+        raise SchemaChanged(
+            f"this database belongs to the city {row.name}, not to {name}: name another one in database.url"
+        )
+    before = {"bounds": description["bounds"], **json.loads(row.description)}
+    if before == description:
+        return ""
+    return "; ".join(changes_in_words(before, description, Terms.of(description, {}))) or "other values"
 
 
 def _record_bounds(connection: Connection, description: dict[str, Any]) -> None:

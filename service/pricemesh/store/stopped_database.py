@@ -5,11 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
 
-from pricemesh.errors import SchemaOutdated, StorageUnavailable
-from pricemesh.store import schema
-from pricemesh.store.faults import reason
 from pricemesh.store.forgetting import count_decisions, forget_subject
 from pricemesh.store.maintenance import OwnedDatabase
 from pricemesh.store.outside import sqlite_path
@@ -37,7 +33,7 @@ class StoppedDatabase(OwnedDatabase):
 
     def plan_prune(self, age: Age) -> PrunePlan:
         """Also while the city serves."""
-        with self._look() as connection:
+        with self.look() as connection:
             return plan_prune(connection, age)
 
     def forget(self, description: dict[str, Any], subject: str) -> int:
@@ -47,7 +43,7 @@ class StoppedDatabase(OwnedDatabase):
 
     def count_decisions(self, subject: str) -> int:
         """Also while the city serves."""
-        with self._look() as connection:
+        with self.look() as connection:
             return count_decisions(connection, subject)
 
     @contextmanager
@@ -63,22 +59,6 @@ class StoppedDatabase(OwnedDatabase):
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql("PRAGMA secure_delete=ON").close()
             connection.rollback()
-
-    @contextmanager
-    def _look(self) -> Iterator[Connection]:
-        """Read at one moment."""
-        try:
-            with self._backend.engine.connect() as connection:
-                self._backend.limit(connection, None)
-                with self._backend.snapshot(connection):
-                    if not schema.is_usable(connection):
-                        raise SchemaOutdated(
-                            "the database has the schema of another version of pricemesh: run "
-                            "`pricemesh migrate` first"
-                        )
-                    yield connection
-        except SQLAlchemyError as fault:
-            raise StorageUnavailable(f"the database cannot be read: {reason(fault)}") from None
 
     def vacuum(self) -> None:
         """Give the space of rows that left back to the file system. Postgres uses it for new rows by
