@@ -115,8 +115,12 @@ class Postgres:
     def _set_limit(self, connection: Connection, seconds: float | None) -> None:
         driver: Any = connection.connection.driver_connection
         driver.silence_seconds = seconds
-        _configure(connection, _timeouts(seconds))
-        connection.commit()
+        try:
+            _configure(connection, _timeouts(seconds))
+            connection.commit()
+        except BaseException:
+            connection.rollback()  # otherwise no later transaction could begin on this connection
+            raise
 
     def release(self, connection: Connection | None) -> None:
         """The server gives the lock back when the session ends, but that may be after the next start."""

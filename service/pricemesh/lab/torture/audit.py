@@ -2,15 +2,16 @@
 
 import sqlite3
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pricemesh.core.decision import DecisionCodec
-from pricemesh.core.policies import Learner
+from pricemesh.lab.torture.expected_learner import ExpectedLearner, PrunedRows
 from pricemesh.lab.torture.ledger import Control, Ledger, Violated, dropped
 from pricemesh.lab.torture.refusals import Refusals
+from pricemesh.lab.torture.retraction_audit import RetractionAudit
 from pricemesh.lab.torture.rows import (
     DECISIONS_QUERY,
     FEEDBACK_QUERY,
@@ -43,32 +44,34 @@ class Audit:
         self.amounts_sent: dict[str, set[float]] = {}  # by decision id
         self.refusals = Refusals()
         self._seen_before: dict[str, float] = {}  # when the decisions of a replaced database were seen, by id
-        self._begin()
+        self.retractions = RetractionAudit(city.name)
+        self._begin(PrunedRows())
 
-    def _begin(self) -> None:
+    def _begin(self, pruned: PrunedRows) -> None:
         self._decisions: list[DecisionRow] = []
-        self._by_number: dict[int, DecisionRow] = {}
         self._by_id: dict[str, DecisionRow] = {}
         self._feedback: list[FeedbackRow] = []
         self._by_decision: dict[str, FeedbackRow] = {}
         self._seen_at: dict[int, float] = {}  # decisions, by number
         self._latest_prices: dict[str, float] = {}  # by subject
-        self._replica: Learner | None = None  # has learned the rows, in the order of their versions
-        self._waiting: dict[int, DecisionRow] = {}  # decisions that the replica counts, by number
+        self.expected = ExpectedLearner(self.city, pruned)
+        self._rewrites = 0  # of what the learner learns from
         self._settled = 0  # decisions up to this number do not wait any more
-        self._version = 0
+        self._version = pruned.version
         self._changes, self._changed_at = 0, 0.0  # of what replicas have in memory, and when they were seen
 
-    def rewind(self, ledger: Ledger) -> None:
-        """The database was replaced by an older one, of a time when callers had been told `ledger`."""
+    def rewind(self, ledger: Ledger, pruned: PrunedRows) -> None:
+        """The database was replaced by an older one, of a time when callers had been told `ledger`, and these
+        rows had been pruned."""
         self.close()
         self._seen_before |= {row.id: self._seen_at[row.number] for row in self._decisions}
         self.ledger = ledger
         self.refusals.clear()
+        self.retractions.forget_moment()
         for name in +self.changes_under_way:
             ledger.control(name).is_certain = False
         self._letter_orders = {}
-        self._begin()
+        self._begin(pruned)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -84,6 +87,7 @@ class Audit:
         self._read()
         self._seen_before = {}
         self._check_acknowledged()
+        self.retractions.check_acknowledged(self.ledger)
         self.refusals.check(self.city.name, self._by_id, self._by_decision)
         for process in self.city.serving:
             self._check_learner(process)
@@ -117,10 +121,9 @@ class Audit:
         age_seconds = self.city.true_time - control.since
         return age_seconds >= MAX_SECONDS_TO_FOLLOW and self.city.is_calm(CALM_SECONDS)
 
-    @property
-    def is_well(self) -> bool:
-        """Whether nothing is wrong with replicas, or was lately; of other cities this is not known."""
-        return self.city.has_replicas and not self.city.server.cuts and self.city.is_calm(CALM_SECONDS)
+    def is_well(self, seconds: float = CALM_SECONDS) -> bool:
+        """Whether nothing is wrong with replicas, or was for so long; of other cities this is not known."""
+        return self.city.has_replicas and not self.city.server.cuts and self.city.is_calm(seconds)
 
     def _check_publisher(self) -> None:
         """A process that starts or ends may have the lease."""
@@ -137,13 +140,20 @@ class Audit:
         if self._path != self.city.database_path:
             self._reopen()
         assert self._connection is not None
+        read = self._connection.execute
+        rewrites = max(read("SELECT rewrites FROM city").fetchone() or (0,))
+        is_rewritten, self._rewrites = rewrites != self._rewrites, rewrites
+        if is_rewritten:
+            self.expected.rewrite(number for (number,) in read("SELECT feedback FROM retracted"))
         last = self._decisions[-1].number if self._decisions else 0
-        for values in self._connection.execute(DECISIONS_QUERY, (last,)).fetchall():
+        for values in read(DECISIONS_QUERY, (last,)).fetchall():
             self._add_decision(DecisionRow(*values))
         last = self._feedback[-1].number if self._feedback else 0
-        for values in self._connection.execute(FEEDBACK_QUERY, (last,)).fetchall():
+        for values in read(FEEDBACK_QUERY, (last,)).fetchall():
             self._add_feedback(FeedbackRow(*values))
-        ((changes,),) = self._connection.execute("SELECT changes FROM shared_log").fetchall()
+        if is_rewritten:
+            self.retractions.read(self._connection, self._by_decision)
+        ((changes,),) = read("SELECT changes FROM shared_log").fetchall()
         if changes != self._changes:
             self._changes, self._changed_at = changes, self.city.true_time
 
@@ -165,14 +175,15 @@ class Audit:
             raise Violated("one decision for one id", f"{self.city.name}: {row.id} twice")
         self._decisions.append(row)
         self._seen_at[row.number] = self._seen_before.get(row.id, self.city.true_time)
-        self._by_number[row.number] = self._by_id[row.id] = row
+        self._by_id[row.id] = row
         self._check_guardrails(row)
-        self._waiting[row.number] = row
-        self.replica.pend(*self._counted(row))
+        self.expected.add_decision(row)
 
     def _check_guardrails(self, row: DecisionRow) -> None:
         rails, name = self.city.settings.guardrails, self.city.name
-        if rails.floor is not None and row.price < rails.floor:
+        prices = self.city.terms[(row.terms or 1) - 1].prices
+        allowed = [price for price in prices if rails.floor is None or price >= rails.floor]
+        if row.price not in allowed or row.price != prices[row.arm]:
             raise Violated("no price outside the guardrails", f"{name}: {row.id} at {row.price}")
         if row.subject is None:
             return
@@ -181,49 +192,34 @@ class Audit:
         is_pinned = '"pin"' in row.limited_by
         if rails.max_step is None or last is None or is_pinned:
             return
-        if abs(row.price - last) > rails.max_step + TOLERANCE:
+        step = max(rails.max_step, min(abs(price - last) for price in allowed))  # a ladder may have left
+        if abs(row.price - last) > step + TOLERANCE:
             seen = f"{name}: {row.id} for {row.subject} from {last} to {row.price}"
             raise Violated("no price outside the guardrails", seen)
 
     def _add_feedback(self, row: FeedbackRow) -> None:
-        decision = self._by_number[row.decision]
+        decision = self.expected.decisions[row.decision]
         if decision.id in self._by_decision:
             raise Violated("feedback is learned once", f"{self.city.name}: two rows for {decision.id}")
-        check_money(self.city.settings, row, decision)
+        check_money(self.city.settings, row, decision, self.expected.meaning(decision).features)
         if row.by_default:
             self._check_closed(row.decision)
         self._feedback.append(row)
         self._by_decision[decision.id] = row
-        waited = self._waiting.pop(row.decision, None) is not None
-        if row.version is None:
-            if waited:
-                self.replica.release(*self._counted(decision))
-            return
-        if row.version != self._version + 1:
-            seen = f"{self.city.name}: version {row.version} follows {self._version}"
-            raise Violated("versions are dense and never used twice", seen)
-        self._version = row.version
-        context = self._codec.context(decision.vectors)
-        outcome = row.reward
-        if self.replica.learns_sales:
-            assert row.sold is not None
-            outcome = row.sold / self.city.settings.reward.max_units
-        self.replica.learn(context, decision.arm, outcome, decision.chance, pending=waited)
+        if row.version is not None:
+            if row.version != self._version + 1:
+                seen = f"{self.city.name}: version {row.version} follows {self._version}"
+                raise Violated("versions are dense and never used twice", seen)
+            self._version = row.version
+        self.expected.add_feedback(row)
 
     @property
-    def replica(self) -> Learner:
-        if self._replica is None:
-            self._replica = self.city.settings.learner()
-        return self._replica
+    def feedback_rows(self) -> Mapping[str, FeedbackRow]:
+        """By decision id."""
+        return self._by_decision
 
-    @property
-    def _codec(self) -> DecisionCodec:
-        return DecisionCodec(self.city.settings.shape)
-
-    def _counted(self, row: DecisionRow) -> tuple[Any, Any, Any]:
-        """As `Learner.pend` takes a decision."""
-        chances = None if row.chance is None else np.array([row.chance])
-        return self._codec.contexts([row.vectors]), np.array([row.arm]), chances
+    def has_decisions(self, ids: Iterable[str]) -> bool:
+        return all(id_ in self._by_id for id_ in ids)
 
     @property
     def feedback_field(self) -> str:
@@ -265,7 +261,8 @@ class Audit:
         invariant = "the learner equals a replay of the rows"
         if live.version > self._version:
             raise Violated(invariant, f"{name} has learned more than was committed")
-        passed_over = live.counts.retracted + live.counts.unreadable
+        counts = live.counts
+        passed_over = counts.retracted + counts.unreadable + self.expected.pruned.lost
         if live.lessons_learned + passed_over != live.version:
             seen = f"{name} has learned {live.lessons_learned} lessons at version {live.version}"
             raise Violated("feedback is learned once", seen)
@@ -273,9 +270,11 @@ class Audit:
             return
         self._close_windows(live.position.settled)
         state = live.learner.state()
-        for key, values in self.replica.state().items():
+        for key, values in self.expected.learner.state().items():
             if not np.allclose(state[key], values, rtol=TOLERANCE, atol=TOLERANCE):
                 raise Violated(invariant, f"{name}: {key} differs at version {self._version}")
+        if +Counter(learned=int(live.lesson_counts.sum()), **vars(counts)) != +self.expected.counts:
+            raise Violated(invariant, f"{name} has {counts}, but there are {self.expected.counts}")
 
     def _is_followed(self, process: SimulatedProcess) -> bool:
         """Whether the learner of a process has got to the last rows."""
@@ -285,6 +284,7 @@ class Audit:
         last = [rows[-1].number if rows else 0 for rows in (self._decisions, self._feedback)]
         return (
             live.version == self._version
+            and live.rewrites == self._rewrites
             and list(live.position[:2]) == last
             and live.position.settled >= max(settled, self._settled)
         )
@@ -292,9 +292,9 @@ class Audit:
     def _close_windows(self, settled: int) -> None:
         """The city says which windows it has closed; whether it may have is checked here."""
         self._settled = settled
-        for number in [number for number in self._waiting if number <= settled]:
+        for number in [number for number in self.expected.waiting if number <= settled]:
             self._check_closed(number)
-            self.replica.release(*self._counted(self._waiting.pop(number)))
+            self.expected.close_window(number)
 
     def _check_letters(self, process: SimulatedProcess) -> None:
         letters, name = process.app.gossip.node.letters, process.name
@@ -306,7 +306,7 @@ class Audit:
                 raise Violated("a newer letter is never replaced by an older one", seen)
             self._letter_orders[name, origin] = letter.order
         for (holder, origin), order in self._letter_orders.items():
-            if holder == name and origin not in letters:
+            if holder == name and origin not in letters and not self._is_past(origin, order[0]):
                 seen = f"{name} has lost the letter {order[:2]} of {origin}"
                 raise Violated("committed rows stay as they are", seen)
 
@@ -315,6 +315,12 @@ class Audit:
             if control.value and self.is_in_force(control):
                 seen = f"{name} has dropped {origin}, and has {letters[origin].edition} of it"
                 raise Violated("a dropped city is not heard", seen)
+
+    def _is_past(self, origin: str, epoch: int) -> bool:
+        """Whether letters of an epoch are about a past of this city that was changed since."""
+        assert self._connection is not None
+        (present,) = self._connection.execute("SELECT epoch FROM mesh").fetchone()
+        return bool(origin == self.city.name and epoch < present)
 
     def _check_memory(self, process: SimulatedProcess) -> None:
         """What is in force is what a restart would find, unless a commit is under way or was not answered, or

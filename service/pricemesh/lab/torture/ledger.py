@@ -39,6 +39,8 @@ class Ledger:
     unchecked_decisions: list[str] = field(default_factory=list)  # not yet compared with the rows
     unchecked_feedback: list[str] = field(default_factory=list)
     amounts: dict[str, set[float]] = field(default_factory=dict)  # sent for a decision, answered or not
+    retractions: dict[int, str] = field(default_factory=dict)  # acknowledged, with their reasons
+    lifted: set[int] = field(default_factory=set)  # of these, acknowledged as well
     controls: dict[str, Control] = field(default_factory=dict)  # by name: "pin", "freeze", `dropped(origin)`
 
     def copy(self) -> "Ledger":

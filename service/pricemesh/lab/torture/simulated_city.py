@@ -14,6 +14,7 @@ from pricemesh.city.replicas import ConnectDatabase, connect_database
 from pricemesh.city.settings import Settings
 from pricemesh.lab.torture.machine import FILES, FaultyDisk, back_up, copy_files, create_files
 from pricemesh.lab.torture.network import Network
+from pricemesh.lab.torture.past_terms import PastTerms
 from pricemesh.lab.torture.server import SimulatedServer
 from pricemesh.lab.torture.server_driver import ReplicaDatabase
 from pricemesh.lab.torture.simulated_process import SimulatedProcess
@@ -41,6 +42,7 @@ class SimulatedCity:
         self.name = name
         self.address = address
         self.sections = dict(sections)
+        self.terms = [PastTerms.of(sections)]  # that the city has had, by its operator's account
         self.clock_offset = 0.0  # seconds by which its wall clock is wrong
         self.clock_set_at = 0.0  # on the virtual clock
         self.lineage = 0  # grows when the database is replaced by an older or a new one

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from pricemesh.gossip.signing import HEADER
 from pricemesh.http.asgi import Application
 from pricemesh.lab.torture.audit import MAX_SECONDS_TO_FOLLOW, Audit
 from pricemesh.lab.torture.callers import Callers
 from pricemesh.lab.torture.contents import Contents
+from pricemesh.lab.torture.expected_learner import PrunedRows
 from pricemesh.lab.torture.ledger import Ledger, Violated
 from pricemesh.lab.torture.liar import NAME as LIAR
 from pricemesh.lab.torture.liar import Liar
@@ -36,6 +38,12 @@ MAX_SECONDS_TO_STOP = 60.0
 MAX_LINES = 4000
 
 
+class Backup(NamedTuple):
+    path: Path
+    ledger: Ledger  # what callers had been told
+    pruned: PrunedRows
+
+
 class SimulatedMesh:
     def __init__(self, plan: Plan, folder: Path) -> None:
         rng = Random(f"mesh {plan.seed}")
@@ -56,7 +64,7 @@ class SimulatedMesh:
             )
             self.audits.append(Audit(city))
         self.renewed: set[str] = set()  # cities with a new key, which not every peer knows
-        self.backups: dict[str, list[tuple[Path, Ledger]]] = {name: [] for name in plan.names}
+        self.backups: dict[str, list[Backup]] = {name: [] for name in plan.names}
         self.lines: deque[str] = deque(maxlen=MAX_LINES)
         self._violation: Violated | None = None
         self._contents = Contents()
