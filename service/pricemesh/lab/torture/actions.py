@@ -99,7 +99,8 @@ class Actions(YearActions):
         backups = self._mesh.backups[audit.city.name]
         path = self._mesh.folder / f"backup-{audit.city.name}-{audit.city.lineage}-{len(backups)}"
         audit.city.back_up(path)
-        backups.append(Backup(path, audit.ledger.copy(), audit.expected.pruned))
+        city, pruned = audit.city, audit.expected.pruned
+        backups.append(Backup(path, audit.ledger.copy(), pruned, dict(city.sections), tuple(city.terms)))
         return path.name
 
     def restore(self, audit: Audit, rng: Random) -> str:
@@ -107,12 +108,13 @@ class Actions(YearActions):
         backups = self._mesh.backups[audit.city.name]
         if not backups:
             return "(has no backup)"
-        path, ledger, pruned = rng.choice(backups)
+        backup = rng.choice(backups)
         audit.city.kill()
-        audit.city.restore(path)
-        audit.rewind(ledger.copy(), pruned)
+        audit.city.restore(backup.path)
+        audit.city.use_terms(backup.sections, backup.terms)
+        audit.rewind(backup.ledger.copy(), backup.pruned)
         audit.city.start()
-        return path.name
+        return backup.path.name
 
     def set_up_anew(self, audit: Audit, _rng: Random) -> None:
         """With an empty database and a new key; operators of other cities trust it later."""

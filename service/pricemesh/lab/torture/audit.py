@@ -4,12 +4,13 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pricemesh.lab.torture.expected_learner import ExpectedLearner, PrunedRows
 from pricemesh.lab.torture.ledger import Control, Ledger, Violated, dropped
+from pricemesh.lab.torture.memory_audit import MemoryAudit
+from pricemesh.lab.torture.prune_audit import Age, pruned_decisions
 from pricemesh.lab.torture.refusals import Refusals
 from pricemesh.lab.torture.retraction_audit import RetractionAudit
 from pricemesh.lab.torture.rows import (
@@ -19,8 +20,6 @@ from pricemesh.lab.torture.rows import (
     FeedbackRow,
     check_money,
     difference,
-    names_of,
-    times_of,
 )
 from pricemesh.lab.torture.simulated_city import SimulatedCity
 from pricemesh.lab.torture.simulated_process import SimulatedProcess
@@ -37,8 +36,7 @@ class Audit:
         self.ledger = Ledger()
         self._path: Path | None = None
         self._connection: sqlite3.Connection | None = None
-        self._letter_orders: dict[tuple[str, str], tuple[Any, ...]] = {}  # newest, by process and origin
-        self._free_origins: set[str] = set()  # an operator may have dropped or trusted them at any time
+        self.memory = MemoryAudit(city)
         # What is under way when the database is replaced arrives at the new one: no backup undoes it.
         self.changes_under_way: Counter[str] = Counter()  # of controls, by name
         self.amounts_sent: dict[str, set[float]] = {}  # by decision id
@@ -55,6 +53,7 @@ class Audit:
         self._seen_at: dict[int, float] = {}  # decisions, by number
         self._latest_prices: dict[str, float] = {}  # by subject
         self.expected = ExpectedLearner(self.city, pruned)
+        self._is_current = False  # all rows were read once: new ones are made under the present terms
         self._rewrites = 0  # of what the learner learns from
         self._settled = 0  # decisions up to this number do not wait any more
         self._version = pruned.version
@@ -67,16 +66,21 @@ class Audit:
         self._seen_before |= {row.id: self._seen_at[row.number] for row in self._decisions}
         self.ledger = ledger
         self.refusals.clear()
-        self.retractions.forget_moment()
+        self.retractions.forget_rows()
         for name in +self.changes_under_way:
             ledger.control(name).is_certain = False
-        self._letter_orders = {}
+        self.memory.forget_letters()
         self._begin(pruned)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
         self._connection = self._path = None
+
+    @property
+    def _rows(self) -> sqlite3.Connection:
+        assert self._connection is not None
+        return self._connection
 
     # Rows
 
@@ -92,8 +96,10 @@ class Audit:
         for process in self.city.serving:
             self._check_learner(process)
         for process in self.city.connected:
-            self._check_letters(process)
-            self._check_memory(process)
+            self.memory.check_letters(process, self._rows)
+            self._check_drops(process)
+            if self._is_memory_settled(process):
+                self.memory.check_stored(process, self._rows)
         if self.city.has_replicas:
             self._check_publisher()
 
@@ -139,8 +145,7 @@ class Audit:
     def _read(self) -> None:
         if self._path != self.city.database_path:
             self._reopen()
-        assert self._connection is not None
-        read = self._connection.execute
+        read = self._rows.execute
         rewrites = max(read("SELECT rewrites FROM city").fetchone() or (0,))
         is_rewritten, self._rewrites = rewrites != self._rewrites, rewrites
         if is_rewritten:
@@ -152,10 +157,11 @@ class Audit:
         for values in read(FEEDBACK_QUERY, (last,)).fetchall():
             self._add_feedback(FeedbackRow(*values))
         if is_rewritten:
-            self.retractions.read(self._connection, self._by_decision)
+            self.retractions.read(self._rows, self._by_decision)
         ((changes,),) = read("SELECT changes FROM shared_log").fetchall()
         if changes != self._changes:
             self._changes, self._changed_at = changes, self.city.true_time
+        self._is_current = True
 
     def _reopen(self) -> None:
         """After a restart: no row may have changed or gone."""
@@ -173,6 +179,8 @@ class Audit:
     def _add_decision(self, row: DecisionRow) -> None:
         if row.id in self._by_id:
             raise Violated("one decision for one id", f"{self.city.name}: {row.id} twice")
+        if self._is_current and (row.terms or 1) != len(self.city.terms):
+            raise Violated("a decision is made under the terms in force", f"{self.city.name}: {row}")
         self._decisions.append(row)
         self._seen_at[row.number] = self._seen_before.get(row.id, self.city.true_time)
         self._by_id[row.id] = row
@@ -278,9 +286,8 @@ class Audit:
 
     def _is_followed(self, process: SimulatedProcess) -> bool:
         """Whether the learner of a process has got to the last rows."""
-        assert self._connection is not None
         live = process.app.pricing.live
-        (settled,) = self._connection.execute("SELECT settled_through FROM city").fetchone()
+        (settled,) = self._rows.execute("SELECT settled_through FROM city").fetchone()
         last = [rows[-1].number if rows else 0 for rows in (self._decisions, self._feedback)]
         return (
             live.version == self._version
@@ -296,68 +303,54 @@ class Audit:
             self._check_closed(number)
             self.expected.close_window(number)
 
-    def _check_letters(self, process: SimulatedProcess) -> None:
-        letters, name = process.app.gossip.node.letters, process.name
-        for origin in letters.keys() - self._free_origins:
-            letter = letters[origin]
-            before = self._letter_orders.get((name, origin))
-            if before is not None and letter.order < before:
-                seen = f"{name} went back to {letter.edition} of {origin}, from {before[:2]}"
-                raise Violated("a newer letter is never replaced by an older one", seen)
-            self._letter_orders[name, origin] = letter.order
-        for (holder, origin), order in self._letter_orders.items():
-            if holder == name and origin not in letters and not self._is_past(origin, order[0]):
-                seen = f"{name} has lost the letter {order[:2]} of {origin}"
-                raise Violated("committed rows stay as they are", seen)
-
+    def _check_drops(self, process: SimulatedProcess) -> None:
+        letters = process.app.gossip.node.letters
         for origin in letters:
             control = self.ledger.control(dropped(origin))
             if control.value and self.is_in_force(control):
-                seen = f"{name} has dropped {origin}, and has {letters[origin].edition} of it"
+                seen = f"{process.name} has dropped {origin}, and has {letters[origin].edition} of it"
                 raise Violated("a dropped city is not heard", seen)
 
-    def _is_past(self, origin: str, epoch: int) -> bool:
-        """Whether letters of an epoch are about a past of this city that was changed since."""
-        assert self._connection is not None
-        (present,) = self._connection.execute("SELECT epoch FROM mesh").fetchone()
-        return bool(origin == self.city.name and epoch < present)
-
-    def _check_memory(self, process: SimulatedProcess) -> None:
-        """What is in force is what a restart would find, unless a commit is under way or was not answered, or
-        another replica has just made it."""
-        pricing, node = process.app.pricing, process.app.gossip.node
+    def _is_memory_settled(self, process: SimulatedProcess) -> bool:
+        """Not while a commit is under way or was not answered, or another replica has just made one."""
+        pricing = process.app.pricing
         if pricing.waiting_rows or pricing.health.is_lost:
-            return
-        if self.city.has_replicas and not (
+            return False
+        return not self.city.has_replicas or (
             self.city.true_time - self._changed_at >= MAX_SECONDS_TO_FOLLOW
             and self.city.is_calm(CALM_SECONDS)
-        ):
-            return
-        assert self._connection is not None
-        read = self._connection.execute
-        controls = pricing.controls.as_dict()
-        letters = {
-            origin: letter
-            for origin, letter in read("SELECT origin, letter FROM letters").fetchall()
-            if origin in node.letters and origin not in self._free_origins
-        }
-        for name, stored, present in (
-            ("controls", dict(read("SELECT name, since FROM controls").fetchall()), times_of(controls)),
-            (
-                "dropped",
-                names_of(origin for (origin,) in read("SELECT origin FROM dropped")),
-                names_of(node.dropped_origins),
-            ),
-            ("trusted", dict(read("SELECT origin, key FROM trusted").fetchall()), node.trusted_keys),
-            ("letters", letters, {origin: node.letters[origin].wire for origin in letters}),
-        ):
-            if stored != present:
-                others = sorted(each for each in stored | present if stored.get(each) != present.get(each))
-                seen = f"{process.name}: {name} in memory and in the database differ: {others}"
-                raise Violated("what is in force is what is stored", seen)
+        )
 
-    def forget_letters(self, origin: str) -> None:
-        """An operator's act is under way: its letter may go, or come back."""
-        for process in self.city.processes:
-            self._letter_orders.pop((process.name, origin), None)
-        self._free_origins.add(origin)
+    # Commands on the stopped city. A file that others have open is not started on.
+
+    def catch_up(self) -> None:
+        """Read all rows before a command changes them."""
+        self._read()
+        self._check_acknowledged()
+        self.close()
+
+    def follow_prune(self, age: Age) -> int:
+        """How many decisions have left. What they taught stays."""
+        self.close()
+        gone = pruned_decisions(self.city, self._decisions, self._feedback, age)
+        numbers = {row.number for row in gone}
+        self._decisions = [row for row in self._decisions if row.number not in numbers]
+        self._feedback = [row for row in self._feedback if row.decision not in numbers]
+        for row in gone:
+            del self._by_id[row.id]
+            self._by_decision.pop(row.id, None)
+        self._latest_prices = {row.subject: row.price for row in self._decisions if row.subject is not None}
+        self.ledger.forget({row.id for row in gone})
+        self.retractions.forget_selections()
+        self.expected.prune(numbers)
+        self._read()
+        self.close()
+        return len(gone)
+
+    def follow_reshape(self) -> None:
+        """The city has other terms. All rows are as they were, and are compared now."""
+        self.close()
+        self.memory.forget_letters()
+        self.expected.lose_pruned()
+        self._read()
+        self.close()

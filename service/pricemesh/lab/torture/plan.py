@@ -85,6 +85,7 @@ REPLICA_ACTIONS: dict[str, float] = {  # in meshes with replicas, beside those a
 YEAR_ACTIONS: dict[str, float] = {  # what befalls a city's past, in about a third of the meshes
     "retract": 6,
     "lift_retraction": 3,
+    "prune": 3,
 }
 CHANCE_OF_YEARS = 1 / 3
 SHARE_OF_YEAR_ACTIONS = 0.08  # of the steps there

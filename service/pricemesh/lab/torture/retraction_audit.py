@@ -41,10 +41,14 @@ class RetractionAudit:
         self._covered: dict[int, set[int]] = {}  # feedback, by retraction
         self._seen: set[str] = set()  # reasons
 
-    def forget_moment(self) -> None:
-        """The database was replaced, or rows left it: what was selected before may not be there now."""
-        self.calls = {reason: call._replace(known=frozenset()) for reason, call in self.calls.items()}
+    def forget_rows(self) -> None:
+        """The database was replaced."""
+        self.forget_selections()
         self._rows, self._covered = {}, {}
+
+    def forget_selections(self) -> None:
+        """Rows left: what was selected before may not be there now."""
+        self.calls = {reason: call._replace(known=frozenset()) for reason, call in self.calls.items()}
 
     @property
     def in_force(self) -> list[int]:

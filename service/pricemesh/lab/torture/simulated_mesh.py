@@ -3,12 +3,12 @@
 import logging
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pricemesh.gossip.signing import HEADER
 from pricemesh.http.asgi import Application
@@ -21,6 +21,7 @@ from pricemesh.lab.torture.liar import NAME as LIAR
 from pricemesh.lab.torture.liar import Liar
 from pricemesh.lab.torture.machine import MAX_SLOW_JOB_SECONDS
 from pricemesh.lab.torture.network import MAX_SLOW_SECONDS, Network
+from pricemesh.lab.torture.past_terms import PastTerms
 from pricemesh.lab.torture.plan import Plan
 from pricemesh.lab.torture.simulated_city import SimulatedCity
 from pricemesh.lab.torture.simulated_process import SimulatedProcess
@@ -42,6 +43,8 @@ class Backup(NamedTuple):
     path: Path
     ledger: Ledger  # what callers had been told
     pruned: PrunedRows
+    sections: Mapping[str, Any]  # the configuration of that time
+    terms: Sequence[PastTerms]
 
 
 class SimulatedMesh:
