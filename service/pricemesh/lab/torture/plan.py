@@ -86,6 +86,7 @@ YEAR_ACTIONS: dict[str, float] = {  # what befalls a city's past, in about a thi
     "retract": 6,
     "lift_retraction": 3,
     "prune": 3,
+    "reshape": 4,
 }
 CHANCE_OF_YEARS = 1 / 3
 SHARE_OF_YEAR_ACTIONS = 0.08  # of the steps there

@@ -60,6 +60,8 @@ def run_steps(plan: Plan, steps: Sequence[Step]) -> Outcome:
                 mesh.start()
                 for step in steps:
                     actions.take(step)
+                mesh.end_faults()
+                actions.agree_on_terms()
                 mesh.come_to_rest()
             except Violated as fault:
                 violation = Violation(plan.seed, fault.invariant, fault.detail, tuple(mesh.lines))

@@ -102,7 +102,7 @@ class SimulatedMesh:
             for process in city.processes:
                 if process not in later:
                     process.start()
-        self._wait_until_serving([each for each in self.processes if each.is_running])
+        self.wait_until_serving([each for each in self.processes if each.is_running])
 
     def advance(self, seconds: float) -> None:
         self.loop.run_until(self.loop.time() + seconds, lambda: self._violation is not None)
@@ -117,7 +117,7 @@ class SimulatedMesh:
         self.loop.run_until(deadline, lambda: self._violation is not None or is_done())
         self.advance(0.0)
 
-    def _wait_until_serving(self, processes: list[SimulatedProcess]) -> None:
+    def wait_until_serving(self, processes: list[SimulatedProcess]) -> None:
         self.wait(MAX_SECONDS_TO_START, lambda: all(process.is_serving for process in processes))
         for process in processes:
             if not process.is_serving:
@@ -206,8 +206,8 @@ class SimulatedMesh:
 
     # The end
 
-    def come_to_rest(self) -> None:
-        """End all faults; then every city serves, they agree on all letters, and a stop loses nothing."""
+    def end_faults(self) -> None:
+        """Then every city serves."""
         self.note("all faults end")
         self.network.links.mend()
         for city in self.cities:
@@ -220,7 +220,11 @@ class SimulatedMesh:
         for process in processes:
             if not process.is_running:
                 process.start()
-        self._wait_until_serving(processes)
+        self.wait_until_serving(processes)
+
+    def come_to_rest(self) -> None:
+        """Cities that serve agree on all letters, and a stop loses nothing."""
+        processes = self.processes
         self.advance(MAX_SLOW_JOB_SECONDS + MAX_SLOW_SECONDS)  # for what began before the faults ended
         self.check()
         self._check_sales()
