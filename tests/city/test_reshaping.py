@@ -237,6 +237,29 @@ def test_a_pin_stays_at_its_price_or_is_in_the_way(database_url: str) -> None:
         city.stop()
 
 
+def test_weights_of_peers_begin_anew_on_another_ladder(tmp_path: Path) -> None:
+    """They are kept for each arm, and every tick steps from those of the last one."""
+    url, lockstep = (
+        f"sqlite:///{tmp_path / 'lisbon.db'}",
+        {"policy": {"name": "netlinucb"}, **KINDS["netpool"]},
+    )
+    lockstep["gossip"] = {"lockstep": True}
+    city = RunningCity(settings_for(url, **FIRST, **lockstep))
+    teach(city, FIRST, 10, 1)
+    city.tick()
+    assert city.pricing.learner.memory()["weights"].shape[0] == len(PRICES)
+    city.stop()
+    shorter = {**FIRST, "arms": {"prices": PRICES[1:]}}
+    settings = settings_for(url, **shorter, **lockstep)
+    reshape(settings, {}, {})
+    city = RunningCity(settings)
+    try:
+        city.tick()
+        assert city.pricing.learner.memory()["weights"].shape[0] == len(PRICES) - 1
+    finally:
+        city.stop()
+
+
 @pytest.mark.parametrize(
     ("sections", "names", "words"),
     [

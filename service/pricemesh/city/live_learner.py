@@ -31,6 +31,7 @@ log = logging.getLogger("pricemesh")
 # The most that a start has to learn, or to count, again.
 LESSONS_BETWEEN_SNAPSHOTS = 1000
 ROWS_BETWEEN_SNAPSHOTS = 5000
+_SNAPSHOT_LIMITS = ("lessons_between_snapshots", "rows_between_snapshots")
 
 
 @dataclass
@@ -336,7 +337,7 @@ class LiveLearner:
 
     def become(self, other: "LiveLearner") -> None:
         """Take over what another one has learned from the same rows."""
-        own = ("decision_counts", "mixes", "committed_mixes")
+        own = ("decision_counts", "mixes", "committed_mixes", *_SNAPSHOT_LIMITS)
         vars(self).update(vars(other) | {name: getattr(self, name) for name in own})
 
 

@@ -19,7 +19,14 @@ MAX_DIFFERENCE = 1e-9  # of any number in the learner's state, relative to it wh
 
 
 class Pruning:
-    def __init__(self, settings: Settings, runtime: Runtime, older_than_seconds: float) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        runtime: Runtime,
+        older_than_seconds: float,
+        database: StoppedDatabase | None = None,
+    ) -> None:
+        """`database` instead of the one that the settings name."""
         window_seconds = settings.feedback.window_seconds
         if older_than_seconds < window_seconds:
             raise InvalidParameter(
@@ -29,7 +36,9 @@ class Pruning:
         self._settings = settings
         self._runtime = runtime
         storage = settings.database
-        self.database = StoppedDatabase(storage.url, settings.city, runtime, storage.lock_wait_seconds)
+        self.database = database or StoppedDatabase(
+            storage.url, settings.city, runtime, storage.lock_wait_seconds
+        )
         now = runtime.clock()
         self.age = Age(now - older_than_seconds, now, LiveLearner(settings).closes_windows)
 

@@ -9,7 +9,7 @@ from pricemesh.core.terms import Terms
 from pricemesh.store.commands import SaveSnapshot
 from pricemesh.store.rewriting import mark_rewritten
 from pricemesh.store.state_writes import save_state
-from pricemesh.store.tables import base, city, controls, decisions, feedback, terms
+from pricemesh.store.tables import base, city, controls, decisions, feedback, mesh, terms
 
 _OF_PIN = controls.c.name == "pin"
 
@@ -52,6 +52,7 @@ def save_terms(
     connection.execute(city.update().values(description=text, terms=id_))
     mark_rewritten(connection)
     connection.execute(base.delete())
+    connection.execute(mesh.update().values(memory="{}"))  # weights of peers, for each arm there was
     pin = read_pin(connection)
     if pin is not None:  # it names an arm, and arms have other numbers now
         value = json.dumps(pin | {"arm": new_terms.prices.index(pin["price"])})

@@ -11,9 +11,11 @@ from pricemesh.errors import InDoubt, StorageUnavailable
 from pricemesh.lab.torture.machine import FILES, FaultyDisk, create_files, virtual_runtime
 from pricemesh.lab.torture.server import SimulatedServer
 from pricemesh.lab.torture.server_driver import ReplicaDatabase
+from pricemesh.lab.torture.server_locks import ServerError
+from pricemesh.lab.torture.server_session import Session, StatementResult
 from pricemesh.lab.torture.threads import Thread
 from pricemesh.lab.torture.virtual_loop import VirtualLoop
-from pricemesh.store.commands import Command, Position, SaveFeedback, SetControl
+from pricemesh.store.commands import Command, Position, Retract, SaveFeedback, Selection, SetControl
 from pricemesh.store.commit_result import CommitResult
 from pricemesh.store.database import TimeLimits
 from tests.running import settings_for
@@ -173,6 +175,30 @@ def test_a_replica_that_is_stopped_in_a_transaction_blocks_others_for_two_second
         except StorageUnavailable:
             assert loop.time() - began_at < 3.0
     assert loop.time() - began_at < 3.0
+
+
+def test_a_replica_gets_over_a_time_limit_that_could_not_be_set(
+    server: SimulatedServer, replicas: list[Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that may take long sets a limit of its own before it begins."""
+    replica = replicas[0]
+    replica.write(*save("a"))
+    replica.write(feedback("a"))
+    execute = server.execute
+
+    def refuse(session: Session, sql: str, parameters: Any, **options: bool) -> StatementResult:
+        if "set_config" not in sql:
+            return execute(session, sql, parameters, **options)
+        server.roll_back(session)
+        raise ServerError("57014", "canceling statement due to statement timeout")
+
+    retract = Retract(Selection(decisions=("a",)), "operator", "a refund", 3.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "execute", refuse)
+        with pytest.raises(StorageUnavailable):
+            replica.write(retract)
+    (result,) = replica.write(retract).results
+    assert result.counts.selected == 1
 
 
 def test_the_lease_of_a_stopped_replica_goes_to_another(loop: VirtualLoop, replicas: list[Replica]) -> None:

@@ -6,6 +6,7 @@ from random import Random
 
 from pricemesh.lab.torture.audit import Audit
 from pricemesh.lab.torture.callers import MAX_BATCH
+from pricemesh.lab.torture.expected_learner import PrunedRows
 from pricemesh.lab.torture.ledger import Ledger
 from pricemesh.lab.torture.liar import Target
 from pricemesh.lab.torture.machine import FaultyDisk
@@ -13,8 +14,9 @@ from pricemesh.lab.torture.network import http_request
 from pricemesh.lab.torture.plan import Step
 from pricemesh.lab.torture.server import SimulatedServer
 from pricemesh.lab.torture.simulated_city import SimulatedCity
-from pricemesh.lab.torture.simulated_mesh import LIAR_ADDRESS, SECRET_PHASES, SimulatedMesh
+from pricemesh.lab.torture.simulated_mesh import LIAR_ADDRESS, SECRET_PHASES, Backup, SimulatedMesh
 from pricemesh.lab.torture.simulated_process import SimulatedProcess
+from pricemesh.lab.torture.year_actions import YearActions
 
 CLOCK_STEPS = (-7200.0, -90.0, -30.0, 30.0, 90.0, 7200.0)
 WAITS_SECONDS = (0.5, 2.0, 6.0, 15.0)
@@ -24,9 +26,9 @@ NO_REPLICAS = "(has no replicas)"
 Signal = Callable[[SimulatedProcess], None]
 
 
-class Actions:
+class Actions(YearActions):
     def __init__(self, mesh: SimulatedMesh) -> None:
-        self._mesh = mesh
+        super().__init__(mesh)
         self._callers = mesh.callers
         self._links = mesh.network.links
 
@@ -97,7 +99,8 @@ class Actions:
         backups = self._mesh.backups[audit.city.name]
         path = self._mesh.folder / f"backup-{audit.city.name}-{audit.city.lineage}-{len(backups)}"
         audit.city.back_up(path)
-        backups.append((path, audit.ledger.copy()))
+        city, pruned = audit.city, audit.expected.pruned
+        backups.append(Backup(path, audit.ledger.copy(), pruned, dict(city.sections), tuple(city.terms)))
         return path.name
 
     def restore(self, audit: Audit, rng: Random) -> str:
@@ -105,18 +108,19 @@ class Actions:
         backups = self._mesh.backups[audit.city.name]
         if not backups:
             return "(has no backup)"
-        path, ledger = rng.choice(backups)
+        backup = rng.choice(backups)
         audit.city.kill()
-        audit.city.restore(path)
-        audit.rewind(ledger.copy())
+        audit.city.restore(backup.path)
+        audit.city.use_terms(backup.sections, backup.terms)
+        audit.rewind(backup.ledger.copy(), backup.pruned)
         audit.city.start()
-        return path.name
+        return backup.path.name
 
     def set_up_anew(self, audit: Audit, _rng: Random) -> None:
         """With an empty database and a new key; operators of other cities trust it later."""
         audit.city.kill()
         audit.city.set_up_anew()
-        audit.rewind(Ledger())
+        audit.rewind(Ledger(), PrunedRows())
         self._mesh.backups[audit.city.name].clear()
         self._mesh.renewed.add(audit.city.name)
         audit.city.start()

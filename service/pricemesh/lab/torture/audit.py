@@ -2,15 +2,17 @@
 
 import sqlite3
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from pricemesh.core.decision import DecisionCodec
-from pricemesh.core.policies import Learner
+from pricemesh.lab.torture.expected_learner import ExpectedLearner, PrunedRows
 from pricemesh.lab.torture.ledger import Control, Ledger, Violated, dropped
+from pricemesh.lab.torture.memory_audit import MemoryAudit
+from pricemesh.lab.torture.prune_audit import Age, pruned_decisions
 from pricemesh.lab.torture.refusals import Refusals
+from pricemesh.lab.torture.retraction_audit import RetractionAudit
 from pricemesh.lab.torture.rows import (
     DECISIONS_QUERY,
     FEEDBACK_QUERY,
@@ -18,8 +20,6 @@ from pricemesh.lab.torture.rows import (
     FeedbackRow,
     check_money,
     difference,
-    names_of,
-    times_of,
 )
 from pricemesh.lab.torture.simulated_city import SimulatedCity
 from pricemesh.lab.torture.simulated_process import SimulatedProcess
@@ -36,44 +36,51 @@ class Audit:
         self.ledger = Ledger()
         self._path: Path | None = None
         self._connection: sqlite3.Connection | None = None
-        self._letter_orders: dict[tuple[str, str], tuple[Any, ...]] = {}  # newest, by process and origin
-        self._free_origins: set[str] = set()  # an operator may have dropped or trusted them at any time
+        self.memory = MemoryAudit(city)
         # What is under way when the database is replaced arrives at the new one: no backup undoes it.
         self.changes_under_way: Counter[str] = Counter()  # of controls, by name
         self.amounts_sent: dict[str, set[float]] = {}  # by decision id
         self.refusals = Refusals()
         self._seen_before: dict[str, float] = {}  # when the decisions of a replaced database were seen, by id
-        self._begin()
+        self.retractions = RetractionAudit(city.name)
+        self._begin(PrunedRows())
 
-    def _begin(self) -> None:
+    def _begin(self, pruned: PrunedRows) -> None:
         self._decisions: list[DecisionRow] = []
-        self._by_number: dict[int, DecisionRow] = {}
         self._by_id: dict[str, DecisionRow] = {}
         self._feedback: list[FeedbackRow] = []
         self._by_decision: dict[str, FeedbackRow] = {}
         self._seen_at: dict[int, float] = {}  # decisions, by number
         self._latest_prices: dict[str, float] = {}  # by subject
-        self._replica: Learner | None = None  # has learned the rows, in the order of their versions
-        self._waiting: dict[int, DecisionRow] = {}  # decisions that the replica counts, by number
+        self.expected = ExpectedLearner(self.city, pruned)
+        self._is_current = False  # all rows were read once: new ones are made under the present terms
+        self._rewrites = 0  # of what the learner learns from
         self._settled = 0  # decisions up to this number do not wait any more
-        self._version = 0
+        self._version = pruned.version
         self._changes, self._changed_at = 0, 0.0  # of what replicas have in memory, and when they were seen
 
-    def rewind(self, ledger: Ledger) -> None:
-        """The database was replaced by an older one, of a time when callers had been told `ledger`."""
+    def rewind(self, ledger: Ledger, pruned: PrunedRows) -> None:
+        """The database was replaced by an older one, of a time when callers had been told `ledger`, and these
+        rows had been pruned."""
         self.close()
         self._seen_before |= {row.id: self._seen_at[row.number] for row in self._decisions}
         self.ledger = ledger
         self.refusals.clear()
+        self.retractions.forget_rows()
         for name in +self.changes_under_way:
             ledger.control(name).is_certain = False
-        self._letter_orders = {}
-        self._begin()
+        self.memory.forget_letters()
+        self._begin(pruned)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
         self._connection = self._path = None
+
+    @property
+    def _rows(self) -> sqlite3.Connection:
+        assert self._connection is not None
+        return self._connection
 
     # Rows
 
@@ -84,12 +91,15 @@ class Audit:
         self._read()
         self._seen_before = {}
         self._check_acknowledged()
+        self.retractions.check_acknowledged(self.ledger)
         self.refusals.check(self.city.name, self._by_id, self._by_decision)
         for process in self.city.serving:
             self._check_learner(process)
         for process in self.city.connected:
-            self._check_letters(process)
-            self._check_memory(process)
+            self.memory.check_letters(process, self._rows)
+            self._check_drops(process)
+            if self._is_memory_settled(process):
+                self.memory.check_stored(process, self._rows)
         if self.city.has_replicas:
             self._check_publisher()
 
@@ -138,16 +148,23 @@ class Audit:
     def _read(self) -> None:
         if self._path != self.city.database_path:
             self._reopen()
-        assert self._connection is not None
+        read = self._rows.execute
+        rewrites = max(read("SELECT rewrites FROM city").fetchone() or (0,))
+        is_rewritten, self._rewrites = rewrites != self._rewrites, rewrites
+        if is_rewritten:
+            self.expected.rewrite(number for (number,) in read("SELECT feedback FROM retracted"))
         last = self._decisions[-1].number if self._decisions else 0
-        for values in self._connection.execute(DECISIONS_QUERY, (last,)).fetchall():
+        for values in read(DECISIONS_QUERY, (last,)).fetchall():
             self._add_decision(DecisionRow(*values))
         last = self._feedback[-1].number if self._feedback else 0
-        for values in self._connection.execute(FEEDBACK_QUERY, (last,)).fetchall():
+        for values in read(FEEDBACK_QUERY, (last,)).fetchall():
             self._add_feedback(FeedbackRow(*values))
-        ((changes,),) = self._connection.execute("SELECT changes FROM shared_log").fetchall()
+        if is_rewritten:
+            self.retractions.read(self._rows, self._by_decision)
+        ((changes,),) = read("SELECT changes FROM shared_log").fetchall()
         if changes != self._changes:
             self._changes, self._changed_at = changes, self.city.true_time
+        self._is_current = True
 
     def _reopen(self) -> None:
         """After a restart: no row may have changed or gone."""
@@ -165,16 +182,19 @@ class Audit:
     def _add_decision(self, row: DecisionRow) -> None:
         if row.id in self._by_id:
             raise Violated("one decision for one id", f"{self.city.name}: {row.id} twice")
+        if self._is_current and (row.terms or 1) != len(self.city.terms):
+            raise Violated("a decision is made under the terms in force", f"{self.city.name}: {row}")
         self._decisions.append(row)
         self._seen_at[row.number] = self._seen_before.get(row.id, self.city.true_time)
-        self._by_number[row.number] = self._by_id[row.id] = row
+        self._by_id[row.id] = row
         self._check_guardrails(row)
-        self._waiting[row.number] = row
-        self.replica.pend(*self._counted(row))
+        self.expected.add_decision(row)
 
     def _check_guardrails(self, row: DecisionRow) -> None:
         rails, name = self.city.settings.guardrails, self.city.name
-        if rails.floor is not None and row.price < rails.floor:
+        prices = self.city.terms[(row.terms or 1) - 1].prices
+        allowed = [price for price in prices if rails.floor is None or price >= rails.floor]
+        if row.price not in allowed or row.price != prices[row.arm]:
             raise Violated("no price outside the guardrails", f"{name}: {row.id} at {row.price}")
         if row.subject is None:
             return
@@ -183,49 +203,34 @@ class Audit:
         is_pinned = '"pin"' in row.limited_by
         if rails.max_step is None or last is None or is_pinned:
             return
-        if abs(row.price - last) > rails.max_step + TOLERANCE:
+        step = max(rails.max_step, min(abs(price - last) for price in allowed))  # a ladder may have left
+        if abs(row.price - last) > step + TOLERANCE:
             seen = f"{name}: {row.id} for {row.subject} from {last} to {row.price}"
             raise Violated("no price outside the guardrails", seen)
 
     def _add_feedback(self, row: FeedbackRow) -> None:
-        decision = self._by_number[row.decision]
+        decision = self.expected.decisions[row.decision]
         if decision.id in self._by_decision:
             raise Violated("feedback is learned once", f"{self.city.name}: two rows for {decision.id}")
-        check_money(self.city.settings, row, decision)
+        check_money(self.city.settings, row, decision, self.expected.meaning(decision).features)
         if row.by_default:
             self._check_closed(row.decision)
         self._feedback.append(row)
         self._by_decision[decision.id] = row
-        waited = self._waiting.pop(row.decision, None) is not None
-        if row.version is None:
-            if waited:
-                self.replica.release(*self._counted(decision))
-            return
-        if row.version != self._version + 1:
-            seen = f"{self.city.name}: version {row.version} follows {self._version}"
-            raise Violated("versions are dense and never used twice", seen)
-        self._version = row.version
-        context = self._codec.context(decision.vectors)
-        outcome = row.reward
-        if self.replica.learns_sales:
-            assert row.sold is not None
-            outcome = row.sold / self.city.settings.reward.max_units
-        self.replica.learn(context, decision.arm, outcome, decision.chance, pending=waited)
+        if row.version is not None:
+            if row.version != self._version + 1:
+                seen = f"{self.city.name}: version {row.version} follows {self._version}"
+                raise Violated("versions are dense and never used twice", seen)
+            self._version = row.version
+        self.expected.add_feedback(row)
 
     @property
-    def replica(self) -> Learner:
-        if self._replica is None:
-            self._replica = self.city.settings.learner()
-        return self._replica
+    def feedback_rows(self) -> Mapping[str, FeedbackRow]:
+        """By decision id."""
+        return self._by_decision
 
-    @property
-    def _codec(self) -> DecisionCodec:
-        return DecisionCodec(self.city.settings.shape)
-
-    def _counted(self, row: DecisionRow) -> tuple[Any, Any, Any]:
-        """As `Learner.pend` takes a decision."""
-        chances = None if row.chance is None else np.array([row.chance])
-        return self._codec.contexts([row.vectors]), np.array([row.arm]), chances
+    def has_decisions(self, ids: Iterable[str]) -> bool:
+        return all(id_ in self._by_id for id_ in ids)
 
     @property
     def feedback_field(self) -> str:
@@ -267,7 +272,8 @@ class Audit:
         invariant = "the learner equals a replay of the rows"
         if live.version > self._version:
             raise Violated(invariant, f"{name} has learned more than was committed")
-        passed_over = live.counts.retracted + live.counts.unreadable
+        counts = live.counts
+        passed_over = counts.retracted + counts.unreadable + self.expected.pruned.lost
         if live.lessons_learned + passed_over != live.version:
             seen = f"{name} has learned {live.lessons_learned} lessons at version {live.version}"
             raise Violated("feedback is learned once", seen)
@@ -275,18 +281,20 @@ class Audit:
             return
         self._close_windows(live.position.settled)
         state = live.learner.state()
-        for key, values in self.replica.state().items():
+        for key, values in self.expected.learner.state().items():
             if not np.allclose(state[key], values, rtol=TOLERANCE, atol=TOLERANCE):
                 raise Violated(invariant, f"{name}: {key} differs at version {self._version}")
+        if +Counter(learned=int(live.lesson_counts.sum()), **vars(counts)) != +self.expected.counts:
+            raise Violated(invariant, f"{name} has {counts}, but there are {self.expected.counts}")
 
     def _is_followed(self, process: SimulatedProcess) -> bool:
         """Whether the learner of a process has got to the last rows."""
-        assert self._connection is not None
         live = process.app.pricing.live
-        (settled,) = self._connection.execute("SELECT settled_through FROM city").fetchone()
+        (settled,) = self._rows.execute("SELECT settled_through FROM city").fetchone()
         last = [rows[-1].number if rows else 0 for rows in (self._decisions, self._feedback)]
         return (
             live.version == self._version
+            and live.rewrites == self._rewrites
             and list(live.position[:2]) == last
             and live.position.settled >= max(settled, self._settled)
         )
@@ -294,66 +302,58 @@ class Audit:
     def _close_windows(self, settled: int) -> None:
         """The city says which windows it has closed; whether it may have is checked here."""
         self._settled = settled
-        for number in [number for number in self._waiting if number <= settled]:
+        for number in [number for number in self.expected.waiting if number <= settled]:
             self._check_closed(number)
-            self.replica.release(*self._counted(self._waiting.pop(number)))
+            self.expected.close_window(number)
 
-    def _check_letters(self, process: SimulatedProcess) -> None:
-        letters, name = process.app.gossip.node.letters, process.name
-        for origin in letters.keys() - self._free_origins:
-            letter = letters[origin]
-            before = self._letter_orders.get((name, origin))
-            if before is not None and letter.order < before:
-                seen = f"{name} went back to {letter.edition} of {origin}, from {before[:2]}"
-                raise Violated("a newer letter is never replaced by an older one", seen)
-            self._letter_orders[name, origin] = letter.order
-        for (holder, origin), order in self._letter_orders.items():
-            if holder == name and origin not in letters:
-                seen = f"{name} has lost the letter {order[:2]} of {origin}"
-                raise Violated("committed rows stay as they are", seen)
-
+    def _check_drops(self, process: SimulatedProcess) -> None:
+        letters = process.app.gossip.node.letters
         for origin in letters:
             control = self.ledger.control(dropped(origin))
             if control.value and self.is_in_force(control):
-                seen = f"{name} has dropped {origin}, and has {letters[origin].edition} of it"
+                seen = f"{process.name} has dropped {origin}, and has {letters[origin].edition} of it"
                 raise Violated("a dropped city is not heard", seen)
 
-    def _check_memory(self, process: SimulatedProcess) -> None:
-        """What is in force is what a restart would find, unless a commit is under way or was not answered, or
-        another replica has just made it."""
-        pricing, node = process.app.pricing, process.app.gossip.node
+    def _is_memory_settled(self, process: SimulatedProcess) -> bool:
+        """Not while a commit is under way or was not answered, or another replica has just made one."""
+        pricing = process.app.pricing
         if pricing.waiting_rows or pricing.health.is_lost:
-            return
-        if self.city.has_replicas and not (
+            return False
+        return not self.city.has_replicas or (
             self.city.true_time - self._changed_at >= MAX_SECONDS_TO_FOLLOW
             and self.city.is_calm(CALM_SECONDS)
-        ):
-            return
-        assert self._connection is not None
-        read = self._connection.execute
-        controls = pricing.controls.as_dict()
-        letters = {
-            origin: letter
-            for origin, letter in read("SELECT origin, letter FROM letters").fetchall()
-            if origin in node.letters and origin not in self._free_origins
-        }
-        for name, stored, present in (
-            ("controls", dict(read("SELECT name, since FROM controls").fetchall()), times_of(controls)),
-            (
-                "dropped",
-                names_of(origin for (origin,) in read("SELECT origin FROM dropped")),
-                names_of(node.dropped_origins),
-            ),
-            ("trusted", dict(read("SELECT origin, key FROM trusted").fetchall()), node.trusted_keys),
-            ("letters", letters, {origin: node.letters[origin].wire for origin in letters}),
-        ):
-            if stored != present:
-                others = sorted(each for each in stored | present if stored.get(each) != present.get(each))
-                seen = f"{process.name}: {name} in memory and in the database differ: {others}"
-                raise Violated("what is in force is what is stored", seen)
+        )
 
-    def forget_letters(self, origin: str) -> None:
-        """An operator's act is under way: its letter may go, or come back."""
-        for process in self.city.processes:
-            self._letter_orders.pop((process.name, origin), None)
-        self._free_origins.add(origin)
+    # Commands on the stopped city. A file that others have open is not started on.
+
+    def catch_up(self) -> None:
+        """Read all rows before a command changes them."""
+        self._read()
+        self._check_acknowledged()
+        self.close()
+
+    def follow_prune(self, age: Age) -> int:
+        """How many decisions have left. What they taught stays."""
+        self.close()
+        gone = pruned_decisions(self.city, self._decisions, self._feedback, age)
+        numbers = {row.number for row in gone}
+        self._decisions = [row for row in self._decisions if row.number not in numbers]
+        self._feedback = [row for row in self._feedback if row.decision not in numbers]
+        for row in gone:
+            del self._by_id[row.id]
+            self._by_decision.pop(row.id, None)
+        self._latest_prices = {row.subject: row.price for row in self._decisions if row.subject is not None}
+        self.ledger.forget({row.id for row in gone})
+        self.retractions.forget_selections()
+        self.expected.prune(numbers)
+        self._read()
+        self.close()
+        return len(gone)
+
+    def follow_reshape(self) -> None:
+        """The city has other terms. All rows are as they were, and are compared now."""
+        self.close()
+        self.memory.forget_letters()
+        self.expected.lose_pruned()
+        self._read()
+        self.close()

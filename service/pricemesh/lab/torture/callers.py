@@ -8,7 +8,7 @@ from typing import Any
 from pricemesh.lab.torture.audit import Audit
 from pricemesh.lab.torture.ledger import Violated, dropped
 from pricemesh.lab.torture.network import OUTSIDE, Network, http_request
-from pricemesh.lab.torture.plan import LOCAL, MAX_UNITS, PRICES, SHARED
+from pricemesh.lab.torture.plan import MAX_UNITS
 from pricemesh.lab.torture.refusals import FEEDBACK, PRICE
 from pricemesh.runtime import Reply
 
@@ -17,6 +17,7 @@ TIMEOUT_SECONDS = 8.0
 # After a caller has given up, its request may still arrive and be committed: it was under way for up to
 # MAX_SLOW_SECONDS, waited in the queue, and then for two jobs of a slow disk.
 LAST_EFFECT_SECONDS = 10.0
+# A city was well when it answered if it has been since; the answer may have been under way for long.
 MAX_BATCH = 6
 REWARDS = (0.0, 0.5, 1.0, 2.0)
 UNITS = tuple(map(float, range(MAX_UNITS + 1)))
@@ -43,13 +44,14 @@ class Callers:
         on_reply: OnReply = lambda _reply: None,
         on_end: OnReply = lambda _reply: None,
     ) -> None:
-        """An answer counts only for the database that it came from; `on_end` is called in any case."""
+        """An answer counts only for the database that it came from, and while no command has changed that;
+        `on_end` is called in any case."""
         city = audit.city
-        lineage, start_seconds = city.lineage, city.true_time
+        database, start_seconds = (city.lineage, city.commands), city.true_time
 
         def answer(reply: Reply | None) -> None:
             on_end(reply)
-            if city.lineage != lineage:
+            if (city.lineage, city.commands) != database:
                 return
             try:
                 if reply is not None and reply.status >= 500 and reply.status != 503:
@@ -114,9 +116,10 @@ class Callers:
             self.send(audit, "POST", "/price", items[0], answer)
 
     def _price_item(self, audit: Audit, rng: Random, again: bool) -> Item:
+        features = audit.city.sections["features"]
         item: Item = {
-            "shared": {each["name"]: rng.uniform(each["min"], each["max"]) for each in SHARED},
-            "local": {each["name"]: rng.uniform(each["min"], each["max"]) for each in LOCAL},
+            part: {each["name"]: rng.uniform(each["min"], each["max"]) for each in features[part]}
+            for part in ("shared", "local")
         }
         if again and audit.ledger.decisions:
             item["decision_id"] = _recent(rng, list(audit.ledger.decisions))
@@ -233,7 +236,7 @@ class Callers:
         self.send(audit, *call, answer, end)
 
     def pin(self, audit: Audit, rng: Random) -> str:
-        price = rng.choice(PRICES[1:])
+        price = rng.choice(audit.city.sections["arms"]["prices"][1:])
         self.control(audit, "pin", price, ("POST", "/admin/pin", {"price": price}))
         return f"{price}"
 
@@ -247,20 +250,20 @@ class Callers:
         self.control(audit, "freeze", None, ("DELETE", "/admin/freeze", None))
 
     def drop(self, audit: Audit, origin: str) -> str:
-        audit.forget_letters(origin)
+        audit.memory.forget_letter(origin)
         self.control(audit, dropped(origin), True, ("DELETE", f"/peers/{origin}", None))
         return origin
 
     def readmit(self, audit: Audit, origin: str) -> str:
         if not audit.ledger.control(dropped(origin)).changes:
             return "(nobody is dropped)"
-        audit.forget_letters(origin)
+        audit.memory.forget_letter(origin)
         self.control(audit, dropped(origin), None, ("POST", f"/peers/{origin}/readmit", None))
         return origin
 
     def trust(self, audit: Audit, origin: str, key: bytes) -> None:
         """A city that is trusted is heard again."""
-        audit.forget_letters(origin)
+        audit.memory.forget_letter(origin)
         self.control(audit, dropped(origin), None, ("POST", f"/peers/{origin}/trust", {"key": key.hex()}))
 
     def join_surely(self, audit: Audit) -> None:

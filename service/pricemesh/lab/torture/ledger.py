@@ -1,6 +1,7 @@
 """What the callers of one city were told. The city may forget nothing of it."""
 
 import copy
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +40,8 @@ class Ledger:
     unchecked_decisions: list[str] = field(default_factory=list)  # not yet compared with the rows
     unchecked_feedback: list[str] = field(default_factory=list)
     amounts: dict[str, set[float]] = field(default_factory=dict)  # sent for a decision, answered or not
+    retractions: dict[int, str] = field(default_factory=dict)  # acknowledged, with their reasons
+    lifted: set[int] = field(default_factory=set)  # of these, acknowledged as well
     controls: dict[str, Control] = field(default_factory=dict)  # by name: "pin", "freeze", `dropped(origin)`
 
     def copy(self) -> "Ledger":
@@ -47,6 +50,14 @@ class Ledger:
         ledger.unchecked_decisions = list(ledger.decisions)
         ledger.unchecked_feedback = list(ledger.feedback)
         return ledger
+
+    def forget(self, ids: Collection[str]) -> None:
+        """These decisions were pruned."""
+        for id_ in ids:
+            for known in (self.decisions, self.feedback, self.amounts):
+                known.pop(id_, None)
+        self.unchecked_decisions = [id_ for id_ in self.unchecked_decisions if id_ not in ids]
+        self.unchecked_feedback = [id_ for id_ in self.unchecked_feedback if id_ not in ids]
 
     def control(self, name: str) -> Control:
         return self.controls.setdefault(name, Control())

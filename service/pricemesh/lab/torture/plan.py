@@ -82,6 +82,16 @@ REPLICA_ACTIONS: dict[str, float] = {  # in meshes with replicas, beside those a
     "restart_in_turn": 0.6,
 }
 
+YEAR_ACTIONS: dict[str, float] = {  # what befalls a city's past, in about a third of the meshes
+    "retract": 6,
+    "lift_retraction": 3,
+    "prune": 3,
+    "reshape": 4,
+}
+CHANCE_OF_YEARS = 1 / 3
+SHARE_OF_YEAR_ACTIONS = 0.08  # of the steps there
+WINDOWS_OF_YEARS_SECONDS = (10.0, 10.0, 40.0)  # short, so that decisions can be old in a run
+
 
 class Step(NamedTuple):
     number: int
@@ -101,8 +111,11 @@ class Plan:
     steps: tuple[Step, ...] = field(repr=False)
 
 
-def make_plan(seed: int, step_count: int, has_replicas: bool | None = None) -> Plan:
-    """Without `has_replicas`, the seed decides whether some of the cities have replicas."""
+def make_plan(
+    seed: int, step_count: int, has_replicas: bool | None = None, has_years: bool | None = None
+) -> Plan:
+    """Where it is not said, the seed decides whether some of the cities have replicas, and whether their past
+    is changed."""
     rng = Random(f"plan {seed}")
     size = rng.choice((3, 3, 3, 4, 4, 5, 6, 7))
     replicas = _replicas(Random(f"replicas {seed}"), size, has_replicas)
@@ -123,7 +136,19 @@ def make_plan(seed: int, step_count: int, has_replicas: bool | None = None) -> P
         Step(number, rng.expovariate(1 / 0.12), action, rng.choice(cities), rng.getrandbits(32))
         for number, action in enumerate(drawn)
     )
+    years = Random(f"years {seed}")
+    is_drawn = years.random() < CHANCE_OF_YEARS
+    if is_drawn if has_years is None else has_years:
+        sections["feedback"]["window_seconds"] = years.choice(WINDOWS_OF_YEARS_SECONDS)
+        steps = tuple(_change_past(years, step) for step in steps)
     return Plan(seed, names, replicas, sections, has_liar, steps)
+
+
+def _change_past(rng: Random, step: Step) -> Step:
+    """Some steps are others in a mesh whose past is changed."""
+    (action,) = rng.choices(list(YEAR_ACTIONS), weights=list(YEAR_ACTIONS.values()))
+    seed = rng.getrandbits(32)
+    return step._replace(action=action, seed=seed) if rng.random() < SHARE_OF_YEAR_ACTIONS else step
 
 
 def _replicas(rng: Random, size: int, has_replicas: bool | None) -> tuple[int, ...]:

@@ -1,41 +1,45 @@
 """Rows of decisions and feedback, as the audit reads them."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pricemesh.city.settings import Settings
-from pricemesh.core.decision import DecisionCodec
 from pricemesh.lab.torture.ledger import Violated
-
-DECISIONS_QUERY = (
-    "SELECT number, id, subject, arm, price, limited_by, vectors, propensity, chance "
-    "FROM decisions WHERE number > ? ORDER BY number"
-)
-FEEDBACK_QUERY = (
-    "SELECT number, decision, reward, sold, by_default, version "
-    "FROM feedback WHERE number > ? ORDER BY number"
-)
 
 
 class DecisionRow(NamedTuple):
     number: int
     id: str
+    made_at: float
     subject: str | None
     arm: int
     price: float
-    limited_by: str
     vectors: bytes
+    limited_by: str
+    policy: str
+    learner_version: int
+    told_by: str
     propensity: float
     chance: float | None
+    terms: int | None
 
 
 class FeedbackRow(NamedTuple):
     number: int
     decision: int
     reward: float
+    received_at: float
     sold: float | None
     by_default: int
     version: int | None
+
+
+def _query(table: str, row: type[DecisionRow | FeedbackRow]) -> str:
+    return f"SELECT {', '.join(row._fields)} FROM {table} WHERE number > ? ORDER BY number"
+
+
+DECISIONS_QUERY = _query("decisions", DecisionRow)
+FEEDBACK_QUERY = _query("feedback", FeedbackRow)
 
 
 def difference(before: Collection[Any], stored: list[Any]) -> str:
@@ -45,12 +49,14 @@ def difference(before: Collection[Any], stored: list[Any]) -> str:
     return f"{len(before)} rows became {len(stored)}"
 
 
-def check_money(settings: Settings, row: FeedbackRow, decision: DecisionRow) -> None:
-    """In a city of purchases a reward is the margin times the units sold."""
+def check_money(
+    settings: Settings, row: FeedbackRow, decision: DecisionRow, features: Mapping[str, float]
+) -> None:
+    """In a city of purchases a reward is the margin times the units sold. `features` are those of the
+    decision, by their present names."""
     reward, expected = settings.reward, row.reward
     if reward.is_purchase and row.sold is not None:
-        named = settings.features.space.named(DecisionCodec(settings.shape).context(decision.vectors))
-        cost = reward.cost if isinstance(reward.cost, float) else named["local"][reward.cost]
+        cost = reward.cost if isinstance(reward.cost, float) else features[reward.cost]
         expected = (decision.price - cost) * row.sold
     if (row.sold is not None) != reward.is_purchase or row.reward != expected:
         seen = f"{settings.city}: {row} for {decision.id} at {decision.price}"

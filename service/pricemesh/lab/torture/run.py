@@ -43,8 +43,10 @@ class Outcome(NamedTuple):
     violation: Violation | None
 
 
-def run_seed(seed: int, step_count: int, has_replicas: bool | None = None) -> Outcome:
-    plan = make_plan(seed, step_count, has_replicas)
+def run_seed(
+    seed: int, step_count: int, has_replicas: bool | None = None, has_years: bool | None = None
+) -> Outcome:
+    plan = make_plan(seed, step_count, has_replicas, has_years)
     return run_steps(plan, plan.steps)
 
 
@@ -58,6 +60,8 @@ def run_steps(plan: Plan, steps: Sequence[Step]) -> Outcome:
                 mesh.start()
                 for step in steps:
                     actions.take(step)
+                mesh.end_faults()
+                actions.agree_on_terms()
                 mesh.come_to_rest()
             except Violated as fault:
                 violation = Violation(plan.seed, fault.invariant, fault.detail, tuple(mesh.lines))
@@ -83,10 +87,11 @@ def shorten(
     violation: Violation,
     step_count: int,
     has_replicas: bool | None = None,
+    has_years: bool | None = None,
     max_runs: int = MAX_SHORTENING_RUNS,
 ) -> Violation:
     """Leave out steps, large groups first, as long as the same invariant is violated."""
-    plan = make_plan(violation.seed, step_count, has_replicas)
+    plan = make_plan(violation.seed, step_count, has_replicas, has_years)
     steps = list(plan.steps)
     shortest, runs = violation, 0
     size = len(steps) // 2
@@ -123,11 +128,12 @@ def run_many(
     workers: int,
     progress: Callable[[Outcome], None],
     has_replicas: bool | None = None,
+    has_years: bool | None = None,
 ) -> Report:
     """All seeds, on so many processes."""
     started = time.perf_counter()
     violations = []
-    job = partial(run_seed, step_count=step_count, has_replicas=has_replicas)
+    job = partial(run_seed, step_count=step_count, has_replicas=has_replicas, has_years=has_years)
     for outcome in _outcomes(job, seeds, workers):
         progress(outcome)
         if outcome.violation is not None:

@@ -129,7 +129,7 @@ class SimulatedServer(ServerFaults):
             ("pg_backend_pid", 0, lambda: session.pid),
             ("pg_terminate_backend", 1, terminate),
             ("pg_try_advisory_lock", 1, lambda key: self._lock(key).try_acquire(session)),
-            ("pg_try_advisory_lock_shared", 1, lambda _key: True),  # nobody here must be alone
+            ("pg_try_advisory_lock_shared", 1, lambda key: self._lock(key).try_share(session)),
             ("pg_advisory_unlock_all", 0, lambda: self._release_advisory_locks(session)),
         ):
             session.database.create_function(name, arguments, function)

@@ -31,8 +31,10 @@ from pricemesh.runtime import Runtime
 from pricemesh.store import sqlite_statements
 from pricemesh.store.backend import NO_VERSIONS, Backend, InsertResult, TimeLimits, Versions
 from pricemesh.store.faults import driver_fault
+from pricemesh.store.postgres import Postgres
 from pricemesh.store.shared_database import SharedDatabase
 from pricemesh.store.shared_postgres import SharedPostgres
+from pricemesh.store.stopped_database import StoppedDatabase
 
 LOST = (ConnectionEnded, ServerSilent)
 
@@ -162,7 +164,9 @@ _COMPILED: LRUCache[Any, Any] = LRUCache(1000)
 registry.register("simulated", __name__, "Dialect")
 
 
-class SimulatedPostgres(SharedPostgres):
+class SimulatedConnections(Postgres):
+    """Of a process that owns the database alone."""
+
     def __init__(self, server: SimulatedServer, process: Process, limits: TimeLimits) -> None:
         self._server = server
         self._process = process
@@ -180,6 +184,8 @@ class SimulatedPostgres(SharedPostgres):
             url, creator=connect, poolclass=QueuePool, pool_pre_ping=True, execution_options=shared
         )
 
+
+class SimulatedPostgres(SimulatedConnections, SharedPostgres):
     def insert(
         self,
         connection: Connection,
@@ -211,6 +217,25 @@ class SimulatedPostgres(SharedPostgres):
 
     def latest_prices(self, connection: Connection, subjects: Sequence[str]) -> Sequence[Any]:
         return sqlite_statements.latest_prices(connection, subjects)
+
+
+class StoppedReplicaDatabase(StoppedDatabase):
+    """Of a city whose replicas are all stopped, for a command."""
+
+    def __init__(
+        self,
+        server: SimulatedServer,
+        process: Process,
+        city: str,
+        runtime: Runtime,
+        lock_wait_seconds: float,
+    ) -> None:
+        self._server = server
+        self._process = process
+        super().__init__("postgresql://", city, runtime, lock_wait_seconds)
+
+    def _backend_of(self, url: str) -> Backend:  # noqa: ARG002
+        return SimulatedConnections(self._server, self._process, self._limits)
 
 
 class ReplicaDatabase(SharedDatabase):

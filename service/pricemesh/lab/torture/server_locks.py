@@ -27,12 +27,18 @@ class Lock:
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
         self.holder: Any = None
+        self.sharers: set[Any] = set()  # sessions that have it together, and nobody alone
         self._queue: deque[tuple[Holder, Wake]] = deque()
 
     def try_acquire(self, session: Holder) -> bool:
-        if self.holder is None:
+        if self.holder is None and not self.sharers - {session}:
             self.holder = session
         return self.holder is session
+
+    def try_share(self, session: Holder) -> bool:
+        if self.holder is None:
+            self.sharers.add(session)
+        return session in self.sharers
 
     def acquire(self, session: Holder) -> None:
         """In a thread of the server, which waits; ServerError after the session's limit."""
@@ -51,6 +57,7 @@ class Lock:
         thread.wait(queue)
 
     def release(self, session: Holder) -> None:
+        self.sharers.discard(session)
         if self.holder is not session:
             return
         self.holder = None

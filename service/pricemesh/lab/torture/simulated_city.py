@@ -4,7 +4,7 @@ A city of one process has a SQLite file on a disk that fails. Replicas share a s
 peers reach any of them, as behind a load balancer.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -14,6 +14,8 @@ from pricemesh.city.replicas import ConnectDatabase, connect_database
 from pricemesh.city.settings import Settings
 from pricemesh.lab.torture.machine import FILES, FaultyDisk, back_up, copy_files, create_files
 from pricemesh.lab.torture.network import Network
+from pricemesh.lab.torture.past_terms import PastTerms
+from pricemesh.lab.torture.reshapes import TERMS
 from pricemesh.lab.torture.server import SimulatedServer
 from pricemesh.lab.torture.server_driver import ReplicaDatabase
 from pricemesh.lab.torture.simulated_process import SimulatedProcess
@@ -41,8 +43,10 @@ class SimulatedCity:
         self.name = name
         self.address = address
         self.sections = dict(sections)
+        self.terms = [PastTerms.of(sections)]  # that the city has had, by its operator's account
         self.clock_offset = 0.0  # seconds by which its wall clock is wrong
         self.clock_set_at = 0.0  # on the virtual clock
+        self.commands = 0  # that changed its database while it was stopped
         self.lineage = 0  # grows when the database is replaced by an older or a new one
         self.disturbed_at = 0.0  # when something was last done to its database; on the virtual clock
         self._folder = folder
@@ -193,6 +197,11 @@ class SimulatedCity:
         cuts = self._server.cuts if self._server is not None else {}
         return [process for process in self.serving if process.name not in cuts]
 
+    def use_terms(self, sections: Mapping[str, Any], terms: Sequence[PastTerms]) -> None:
+        """The database is made for these sections of the configuration now."""
+        self.change(**{name: sections[name] for name in TERMS})
+        self.terms = list(terms)
+
     def back_up(self, target: Path) -> None:
         back_up(self.files, target)
 
@@ -202,6 +211,7 @@ class SimulatedCity:
 
     def set_up_anew(self) -> None:
         """With an empty database: it gets a new key."""
+        self.terms = [PastTerms.of(self.sections)]
         self._replace(create_files)
 
     def _replace(self, fill: Callable[[Path], None]) -> None:

@@ -3,22 +3,25 @@
 import logging
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from typing import Any, NamedTuple
 
 from pricemesh.gossip.signing import HEADER
 from pricemesh.http.asgi import Application
 from pricemesh.lab.torture.audit import MAX_SECONDS_TO_FOLLOW, Audit
 from pricemesh.lab.torture.callers import Callers
 from pricemesh.lab.torture.contents import Contents
+from pricemesh.lab.torture.expected_learner import PrunedRows
 from pricemesh.lab.torture.ledger import Ledger, Violated
 from pricemesh.lab.torture.liar import NAME as LIAR
 from pricemesh.lab.torture.liar import Liar
 from pricemesh.lab.torture.machine import MAX_SLOW_JOB_SECONDS
 from pricemesh.lab.torture.network import MAX_SLOW_SECONDS, Network
+from pricemesh.lab.torture.past_terms import PastTerms
 from pricemesh.lab.torture.plan import Plan
 from pricemesh.lab.torture.simulated_city import SimulatedCity
 from pricemesh.lab.torture.simulated_process import SimulatedProcess
@@ -34,6 +37,14 @@ MAX_TICKS_TO_AGREE = 45
 MAX_SECONDS_TO_START = 30.0
 MAX_SECONDS_TO_STOP = 60.0
 MAX_LINES = 4000
+
+
+class Backup(NamedTuple):
+    path: Path
+    ledger: Ledger  # what callers had been told
+    pruned: PrunedRows
+    sections: Mapping[str, Any]  # the configuration of that time
+    terms: Sequence[PastTerms]
 
 
 class SimulatedMesh:
@@ -56,7 +67,7 @@ class SimulatedMesh:
             )
             self.audits.append(Audit(city))
         self.renewed: set[str] = set()  # cities with a new key, which not every peer knows
-        self.backups: dict[str, list[tuple[Path, Ledger]]] = {name: [] for name in plan.names}
+        self.backups: dict[str, list[Backup]] = {name: [] for name in plan.names}
         self.lines: deque[str] = deque(maxlen=MAX_LINES)
         self._violation: Violated | None = None
         self._contents = Contents()
@@ -91,7 +102,7 @@ class SimulatedMesh:
             for process in city.processes:
                 if process not in later:
                     process.start()
-        self._wait_until_serving([each for each in self.processes if each.is_running])
+        self.wait_until_serving([each for each in self.processes if each.is_running])
 
     def advance(self, seconds: float) -> None:
         self.loop.run_until(self.loop.time() + seconds, lambda: self._violation is not None)
@@ -106,7 +117,7 @@ class SimulatedMesh:
         self.loop.run_until(deadline, lambda: self._violation is not None or is_done())
         self.advance(0.0)
 
-    def _wait_until_serving(self, processes: list[SimulatedProcess]) -> None:
+    def wait_until_serving(self, processes: list[SimulatedProcess]) -> None:
         self.wait(MAX_SECONDS_TO_START, lambda: all(process.is_serving for process in processes))
         for process in processes:
             if not process.is_serving:
@@ -195,8 +206,8 @@ class SimulatedMesh:
 
     # The end
 
-    def come_to_rest(self) -> None:
-        """End all faults; then every city serves, they agree on all letters, and a stop loses nothing."""
+    def end_faults(self) -> None:
+        """Then every city serves."""
         self.note("all faults end")
         self.network.links.mend()
         for city in self.cities:
@@ -209,7 +220,11 @@ class SimulatedMesh:
         for process in processes:
             if not process.is_running:
                 process.start()
-        self._wait_until_serving(processes)
+        self.wait_until_serving(processes)
+
+    def come_to_rest(self) -> None:
+        """Cities that serve agree on all letters, and a stop loses nothing."""
+        processes = self.processes
         self.advance(MAX_SLOW_JOB_SECONDS + MAX_SLOW_SECONDS)  # for what began before the faults ended
         self.check()
         self._check_sales()
