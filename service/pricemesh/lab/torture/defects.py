@@ -23,6 +23,7 @@ from pricemesh.gossip.quarantine import Quarantine
 from pricemesh.gossip.signing import Keyring
 from pricemesh.lab.torture.planting import Defect, Original, Patch
 from pricemesh.lab.torture.replica_defects import REPLICA_DEFECTS
+from pricemesh.lab.torture.year_defects import YEAR_DEFECTS
 from pricemesh.store import writes
 from pricemesh.store.commands import DropOrigin, SaveDecisions
 from pricemesh.store.database import CommitResult, Database
@@ -243,4 +244,5 @@ DEFECTS: dict[str, Defect] = {
         (Patch(Decider, "forget", _keep_uncommitted_prices),),
     ),
     **REPLICA_DEFECTS,
+    **YEAR_DEFECTS,
 }

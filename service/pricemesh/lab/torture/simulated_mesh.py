@@ -14,7 +14,7 @@ from pricemesh.gossip.signing import HEADER
 from pricemesh.http.asgi import Application
 from pricemesh.lab.torture.audit import MAX_SECONDS_TO_FOLLOW, Audit
 from pricemesh.lab.torture.callers import Callers
-from pricemesh.lab.torture.contents import Contents
+from pricemesh.lab.torture.contents import Contents, check_letter
 from pricemesh.lab.torture.expected_learner import PrunedRows
 from pricemesh.lab.torture.ledger import Ledger, Violated
 from pricemesh.lab.torture.liar import NAME as LIAR
@@ -263,6 +263,7 @@ class SimulatedMesh:
             self.advance(MAX_SECONDS_TO_FOLLOW / LOOKS_TO_FOLLOW)
         for audit in self.audits:
             audit.check_at_rest()
+            check_letter(audit.city, audit.expected.learner)
 
     def _difference(self) -> str:
         """Of the letters that processes have; those dropped by operators or under a new key do not count."""
