@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from pricemesh.city.addresses import CITY_NAME, checked_host
+from pricemesh.city.display_settings import DisplaySettings
 from pricemesh.city.gossip_settings import GossipSettings
 from pricemesh.city.reward import KINDS, FeedbackSettings, RewardSettings
 from pricemesh.city.section import Section, split_by_comma
@@ -204,6 +205,7 @@ class Settings(Section):
     gossip: GossipSettings = GossipSettings()
     security: SecuritySettings = SecuritySettings()
     limits: LimitSettings = LimitSettings()
+    display: DisplaySettings = DisplaySettings()
     lab: LabSettings = LabSettings()
     server: ServerSettings = ServerSettings()
 

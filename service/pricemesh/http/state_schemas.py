@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from pricemesh.http.sales_schemas import LowestPrices
 from pricemesh.http.schemas import RetractionNote
 
 
@@ -134,5 +135,8 @@ class State(BaseModel):
     controls: dict[str, Control]
     clock: ClockState
     replica: ReplicaState | None = Field(description="null in a city of one process.")
+    lowest_prices_30_days: LowestPrices = Field(
+        description="The lowest price given today or in the 30 days before, by group of arms."
+    )
     warnings: list[str] = Field(description="What an operator should change.")
     fingerprint: str

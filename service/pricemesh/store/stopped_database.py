@@ -9,6 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pricemesh.errors import SchemaOutdated, StorageUnavailable
 from pricemesh.store import schema
+from pricemesh.store.acts import Act, ActKind, record_act
 from pricemesh.store.faults import reason
 from pricemesh.store.forgetting import count_decisions, forget_subject
 from pricemesh.store.maintenance import OwnedDatabase
@@ -43,7 +44,11 @@ class StoppedDatabase(OwnedDatabase):
     def forget(self, description: dict[str, Any], subject: str) -> int:
         """Remove a subject from all its decisions. Returns from how many."""
         with self._transaction(description) as connection:
-            return forget_subject(connection, subject)
+            count = forget_subject(connection, subject)
+            if count:
+                act = Act(self._runtime.clock(), ActKind.FORGET, detail={"decisions": count})
+                record_act(connection, act)
+            return count
 
     def count_decisions(self, subject: str) -> int:
         """Also while the city serves."""
