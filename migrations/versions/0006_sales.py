@@ -7,6 +7,7 @@ of this version, from the rows.
 
 import sqlalchemy as sa
 from alembic import op
+from alembic.util import CommandError
 
 revision = "0006"
 down_revision = "0005"
@@ -80,6 +81,15 @@ def _sums() -> list[sa.Column[object]]:
     ]
 
 
+def _check_nothing_was_pruned() -> None:
+    if op.get_bind().execute(sa.text("SELECT id FROM base")).first() is not None:
+        raise CommandError(
+            "old rows of this city were pruned, and an earlier schema has no place for what they taught and "
+            "sold: restore a backup from before `pricemesh prune`"
+        )
+
+
 def downgrade() -> None:
+    _check_nothing_was_pruned()
     for table in reversed(NEW_TABLES):
         op.drop_table(table)
