@@ -97,6 +97,14 @@ class RewardState(BaseModel):
     scale: float
 
 
+class DisplayState(BaseModel):
+    """The section [display]: in which money, things and days people read the figures."""
+
+    currency: str | None = Field(description="ISO 4217; null for numbers without a unit.")
+    unit: str = Field(description="What is sold.")
+    time_zone: str
+
+
 class ReplicaState(BaseModel):
     """Of this process, where several serve the city."""
 
@@ -130,6 +138,7 @@ class State(BaseModel):
     peers: list[PeerState]
     gossip: GossipState
     reward: RewardState
+    display: DisplayState
     features: FeatureStates
     guardrails: dict[str, float | None]
     controls: dict[str, Control]
