@@ -29,11 +29,15 @@ export function showAlerts(place, alerts) {
         "li",
         { class: `alert ${kind}`, "data-kind": alert.kind },
         h("p", null, h("span", { class: `chip ${kind}` }, h("span", { "aria-hidden": "true" }, `${mark} `), word), " ", h("strong", null, TITLES[alert.kind] ?? alert.kind), since),
-        h("p", null, sentence(alert.text)),
+        h("p", null, sentence(alert)),
         h("p", { class: "small" }, "What to do: ", alert.what_to_do),
       );
     }),
   );
 }
 
-const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
+/** Names keep their spelling: of the city that it is about, and of settings such as guardrails.floor. */
+function sentence({ text, about }) {
+  const isName = (about && text.startsWith(about)) || /^\w+\.\w/.test(text);
+  return `${isName ? text : text[0].toUpperCase() + text.slice(1)}${text.endsWith(".") ? "" : "."}`;
+}
