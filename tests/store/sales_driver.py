@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import takewhile
+from functools import partial
+from itertools import islice, takewhile
 from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -25,6 +26,7 @@ from pricemesh.store.commands import (
     CloseWindow,
     Command,
     LiftRetraction,
+    Margins,
     Retract,
     RetractionResult,
     SaveDecisions,
@@ -32,7 +34,7 @@ from pricemesh.store.commands import (
     Selection,
 )
 from pricemesh.store.database import Database
-from pricemesh.store.importing import StagedRow, begin, finish, stage
+from pricemesh.store.importing import StagedRow, abandon, begin, finish, stage
 from pricemesh.store.maintenance import owning
 from pricemesh.store.pruning import Age
 from pricemesh.store.rewriting import mark_rewritten
@@ -50,7 +52,7 @@ START = 1_774_600_000.0  # two days before clocks change in Europe
 ZONES = ("UTC", "Europe/Lisbon", "Asia/Kolkata")
 MAX_CENTS_OFF = 0.01  # a hundredth of a cent, in any sum
 VECTORS = bytes(8 * 15)
-MARGINS = {None: Margin(COST_CENTS / 100)}
+MARGINS: Margins = {None: Margin(COST_CENTS / 100)}
 
 
 @dataclass
@@ -78,6 +80,7 @@ class SalesDriver:
         self.now = START
         self.offers: list[Offer] = []  # in the order of their numbers
         self._by_id: dict[str, Offer] = {}
+        self._places: dict[str, int] = {}  # in `offers`
         self._settled = 0  # of `offers`
         self._answered: list[Offer] = []  # in the order of their feedback
         self._in_force: dict[int, list[Offer]] = {}  # what retractions cover
@@ -137,6 +140,7 @@ class SalesDriver:
         return Offer(f"o{number:x}", made_at, self.rng.choice(PRICES_CENTS), **fields)
 
     def _add(self, offers: list[Offer]) -> None:
+        self._places |= {offer.id: len(self.offers) + i for i, offer in enumerate(offers)}
         self.offers += offers
         self._by_id |= {offer.id: offer for offer in offers}
 
@@ -163,10 +167,11 @@ class SalesDriver:
         decided_before, sold = self.now - WINDOW_SECONDS, self.rng.choice((0, 0, 1))
         command = CloseWindow(decided_before, float(sold), self.now, False, MARGINS, limit=20)
         self.database.commit([command])
-        for offer in self.offers[self._settled : self._settled + 20]:
+        unsettled = (offer for offer in self.offers[self._settled :] if not offer.is_pruned)
+        for offer in islice(unsettled, 20):
             if offer.made_at >= decided_before:
                 break
-            self._settled += 1
+            self._settled = self._places[offer.id] + 1
             if offer.sold is None:
                 offer.by_default = True
                 self._give(offer, sold)
@@ -183,7 +188,7 @@ class SalesDriver:
         if not covered:
             return
         (result,) = self.database.commit([Retract(selection, "test", "", self.now)]).results
-        assert isinstance(result, RetractionResult)
+        assert isinstance(result, RetractionResult), result
         self._in_force[result.retraction.id] = covered
         for offer in covered:
             offer.retractions.add(result.retraction.id)
@@ -199,7 +204,8 @@ class SalesDriver:
 
     def _fold(self) -> None:
         """A step that was read before another operation is committed only if it still fits."""
-        reader, size = self.database.reader, self.rng.choice((1, 7, 200))
+        is_slow = self.operations // 300 % 2 == 0  # then rows come faster than they are folded
+        reader, size = self.database.reader, self.rng.choice((1, 2) if is_slow else (7, 200))
         steps: list[Command] = []
         if (fold := reader.read_at_once(lambda connection: next_fold(connection, size))) is not None:
             steps.append(fold)
@@ -229,6 +235,7 @@ class SalesDriver:
         self.database.close()
         name = f"import{self._imports}"
         with owning(self._url, "lisbon") as connection:
+            abandon(connection)  # one that a crash has interrupted
             begun = begin(connection, name, name, name, self.now)
             finish(
                 connection, stage(connection, begun, [self._staged(offer) for offer in offers], 30), self.now
@@ -309,11 +316,8 @@ class SalesDriver:
     def check(self) -> None:
         for per in Per:
             zone = self.rng.choice(ZONES)
-            found = self.database.reader.read_at_once(
-                lambda connection, zone=zone, per=per: read_sales(
-                    connection, zone, per, 0, 2_000_000_000, by_arm=True
-                )
-            )
+            read = partial(read_sales, time_zone=zone, per=per, since=0, until=2_000_000_000, by_arm=True)
+            found = self.database.reader.read_at_once(read)
             assert found.is_complete
             expected = self._expected(zone, per)
             groups = {key: sums for key, sums in found.groups.items() if any(sums[:-1])}

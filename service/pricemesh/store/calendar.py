@@ -27,7 +27,7 @@ def zone_of(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError(
-            f"{name!r:.60} is no time zone of this machine: write one such as Europe/Lisbon (if that is "
+            f"{name!r:.60} is not known: write a time zone such as Europe/Lisbon (if that is "
             "unknown, too, the machine has no time zones: install the package tzdata)"
         ) from None
 

@@ -1,8 +1,9 @@
 """What the business asks: sales by time, acts of operators, alerts, what the mesh contributed. Only reads."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic_core import to_json
 from starlette.responses import Response
 
 from pricemesh.city.mesh_value import mesh_value
@@ -64,16 +65,16 @@ def _add_sales(router: APIRouter, pricing: Pricing) -> None:
         """Of the decisions made from the hour, day or week of `since` on and before `until` (now). Without
         `since`: 7 days of hours, 90 days, 104 weeks."""
         query = SalesQuery(per, since, until, arms)
-        return json_response(await _read(pricing, query))
+        try:
+            body: bytes = await pricing.read_many(_body, pricing, query, pricing.runtime.clock())
+        except InvalidParameter as fault:
+            raise UnreadableBody([("", str(fault))]) from None
+        return Response(body, media_type="application/json")
 
 
-async def _read(pricing: Pricing, query: SalesQuery) -> dict[str, Any]:
-    reader, now = pricing.database.reader, pricing.runtime.clock()
-    try:
-        report: dict[str, Any] = await pricing.read_many(sales_of, pricing.settings, reader, query, now)
-    except InvalidParameter as fault:
-        raise UnreadableBody([("", str(fault))]) from None
-    return report
+def _body(pricing: Pricing, query: SalesQuery, now: float) -> bytes:
+    """In a thread, also the encoding: by arm it may be megabytes."""
+    return to_json(sales_of(pricing.settings, pricing.database.reader, query, now))
 
 
 def _add_acts(router: APIRouter, pricing: Pricing) -> None:
