@@ -62,8 +62,10 @@ class Readers:
         self._selector.close()
 
 
-def page_files(http: httpx.Client, path: str) -> dict[str, bytes]:
-    """Every file that a page loads before it asks for data, by address."""
+def page_files(http: httpx.Client, path: str, *, later: bool = False) -> dict[str, bytes]:
+    """Every file that a page loads before it asks for data, by address; with `later` also those of its other
+    views."""
+    module = r'(?:from |import\()"\./([^"]+)"' if later else r'from "\./([^"]+)"'
     files = {path: http.get(path).content}
     links = [f"/{link}" for link in re.findall(r'(?:src|href)="(page/[^"]+)"', files[path].decode())]
     while links:
@@ -71,7 +73,7 @@ def page_files(http: httpx.Client, path: str) -> dict[str, bytes]:
         if address not in files:
             answer = http.get(address).raise_for_status()
             files[address] = answer.content
-            links += [f"/page/{name}" for name in re.findall(r'from "\./([^"]+)"', answer.text)]
+            links += [f"/page/{name}" for name in re.findall(module, answer.text)]
     return files
 
 

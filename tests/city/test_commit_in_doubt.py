@@ -6,6 +6,7 @@ import pytest
 
 from pricemesh.city.retracting import Retractor
 from pricemesh.errors import InDoubt, StorageUnavailable
+from pricemesh.store.acts import ActKind
 from pricemesh.store.commands import FeedbackStatus, Probe, Selection
 from tests.city.test_loop import City, run
 
@@ -25,7 +26,7 @@ def test_a_pin_that_was_stored_is_obeyed_once_the_database_is_back_and_so_is_its
         assert (await city.quote((None, None)))[0].price == 11.0
         city.disk.fails_after = True
         with pytest.raises(InDoubt):
-            await city.pricing.lift("pin")
+            await city.pricing.lift(ActKind.LIFT_PIN)
         await commit_again(city)
         assert city.pricing.controls.as_dict() == {}
 

@@ -17,6 +17,7 @@ from pricemesh.city.loop import FutureTicket
 from pricemesh.city.pricing import Pricing
 from pricemesh.errors import InvalidContext, PricemeshError, StorageUnavailable
 from pricemesh.runtime import Disk, Runtime
+from pricemesh.store.acts import ActKind
 from pricemesh.store.commands import FeedbackStatus
 from tests.running import settings_for
 
@@ -161,7 +162,7 @@ def test_a_subject_is_looked_up_once_and_its_steps_are_limited(tmp_path: Path) -
     async def story(city: City) -> None:
         await city.pricing.pin(8.0, "start low")
         await city.quote((None, "ann"))
-        await city.pricing.lift("pin")
+        await city.pricing.lift(ActKind.LIFT_PIN)
         city.jobs.clear()
         rows = await city.quote((None, "ann"), (None, "ann"), (None, "bob"))
         assert city.jobs == ["recall", "write"]  # bob is new
@@ -179,7 +180,7 @@ def test_a_decision_asked_for_again_is_the_same_and_no_step(tmp_path: Path) -> N
         (first,) = await city.quote(("d", "ann"))
         await city.pricing.pin(12.0, "jump")
         await city.quote((None, "ann"))
-        await city.pricing.lift("pin")
+        await city.pricing.lift(ActKind.LIFT_PIN)
         (again,) = await city.quote(("d", "ann"))
         assert again == first
         (following,) = await city.quote((None, "ann"))
@@ -197,7 +198,7 @@ def test_a_price_that_was_not_committed_is_no_step(tmp_path: Path) -> None:
         with pytest.raises(StorageUnavailable):
             await city.quote((None, "ann"))
         city.disk.fails_before = False
-        await city.pricing.lift("pin")
+        await city.pricing.lift(ActKind.LIFT_PIN)
         (row,) = await city.quote((None, "ann"))
         assert row.price <= 9.0
 
@@ -208,7 +209,7 @@ def test_an_invalid_quote_beside_them_does_not_undo_the_steps_of_others(tmp_path
     async def story(city: City) -> None:
         await city.pricing.pin(10.0, "start")
         await city.quote((None, "ann"))
-        await city.pricing.lift("pin")
+        await city.pricing.lift(ActKind.LIFT_PIN)
         city.pricing.decider.forget([(Quote([(None, "ann")], CONTEXT), None)])  # as after a restart
         outcomes: Any = await asyncio.gather(
             city.quote((None, "ann")),
@@ -231,7 +232,7 @@ def test_a_group_with_more_subjects_than_memory_holds_still_limits_every_step(tm
         await city.quote((None, "ann"))
         await city.pricing.pin(12.0, "high")
         await city.quote((None, "bob"))
-        await city.pricing.lift("pin")
+        await city.pricing.lift(ActKind.LIFT_PIN)
         rows = await city.quote((None, "new"), (None, "newer"), (None, "ann"), (None, "bob"))
         assert rows[2].price <= 9.0
         assert rows[3].price >= 11.0
@@ -243,7 +244,7 @@ def test_one_id_with_and_without_a_subject_is_one_decision_and_one_step(tmp_path
     async def story(city: City) -> None:
         await city.pricing.pin(10.0, "start")
         await city.quote((None, "ann"))
-        await city.pricing.lift("pin")
+        await city.pricing.lift(ActKind.LIFT_PIN)
         first, second = await city.quote(("d", None), ("d", "ann"))
         assert first == second
         (row,) = await city.quote((None, "ann"))

@@ -56,7 +56,7 @@ class Visit:
         self.page.goto(url)
 
     def live(self) -> "Visit":
-        self.page.locator("#live[data-state=live]").wait_for()
+        self.page.locator("#connection[data-state=live]").wait_for()
         return self
 
     def says(self, selector: str) -> str:

@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from pricemesh.http.keys import new_key, write_keys
 from tests.dashboard.cities import Mesh, wait_until
 from tests.dashboard.conftest import Visit
+from tests.running import CONTEXT
 
 Open = Callable[..., Visit]
 NARROW = {"viewport": {"width": 400, "height": 800}}
@@ -24,14 +25,22 @@ def rounded(number: float | None) -> str:
     return "–" if number is None else f"{number:.3f}"
 
 
+def open_all(tab: Visit) -> None:
+    """All details that can be reached: those under a dialog cannot."""
+    place = "dialog[open]" if tab.page.locator("dialog[open]").count() else "main"
+    for summary in tab.page.locator(f"{place} summary:visible").all():
+        summary.click()
+
+
 def test_the_numbers_on_the_page_are_those_of_the_state(visit: Open, mesh: Mesh) -> None:
-    tab = visit(mesh.url).live()
+    tab = visit(f"{mesh.url}/#live").live()
     state = mesh.state()
     tab.wait_until(
         "n => document.querySelector('#decisions').textContent.replace(/\\D/g, '') === String(n)",
         state["decisions"],
     )
     assert tab.says("#city") == state["city"]
+    open_all(tab)
     for name in ("decisions", "feedback", "version"):
         assert digits(tab.says(f"[data-number={name}]")) == state[name]
     for arm in state["arms"]:
@@ -51,7 +60,7 @@ def test_the_numbers_on_the_page_are_those_of_the_state(visit: Open, mesh: Mesh)
 
 
 def test_the_page_updates_without_a_reload(visit: Open, mesh: Mesh) -> None:
-    tab = visit(mesh.url).live()
+    tab = visit(f"{mesh.url}/#live").live()
     tab.page.evaluate("window.sameAsBefore = true")
     before = mesh.state()["decisions"]
     tab.wait_until("n => document.querySelector('#decisions').textContent.replace(/\\D/g, '') >= n", before)
@@ -68,7 +77,7 @@ def test_the_page_updates_without_a_reload(visit: Open, mesh: Mesh) -> None:
 
 
 def test_a_killed_peer_becomes_silent_and_then_fresh_again(visit: Open, own_mesh: Mesh) -> None:
-    tab = visit(own_mesh.url).live()
+    tab = visit(f"{own_mesh.url}/#live").live()
     tab.page.locator(".peer[data-status=fresh]").nth(1).wait_for()
     own_mesh.kill("porto")
     tab.page.locator(".peer[data-status=silent]").wait_for()
@@ -95,7 +104,7 @@ def test_a_peer_with_another_ladder_is_shown_as_such_until_all_have_it(visit: Op
 
 
 def test_the_page_says_that_a_decision_is_unknown(visit: Open, mesh: Mesh) -> None:
-    tab = visit(mesh.url).live()
+    tab = visit(f"{mesh.url}/#decision").live()
     tab.page.get_by_label("Decision id").fill("nobody-made-this")
     tab.page.get_by_role("button", name="Find").click()
     tab.page.locator("#decision-fault").wait_for()
@@ -172,11 +181,18 @@ def test_beliefs_follow_the_sliders_and_are_what_the_city_answers(visit: Open, m
 def test_the_console_is_clean_and_no_other_host_is_called(visit: Open, mesh: Mesh) -> None:
     mesh.post("/lab/truth", truth(1000))
     tab = visit(mesh.url).live()
+    tab.page.locator("#intervals svg").wait_for()
+    tab.page.locator("#sales-chart svg").wait_for()
+    open_all(tab)
+    tab.page.get_by_role("link", name="Operate").click()
+    tab.page.locator("#controls").wait_for()
+    tab.page.get_by_role("link", name="Live").click()
+    tab.page.locator("#prices svg").wait_for()
+    open_all(tab)
     tab.page.locator("#latest-rows a").first.click()
     tab.page.locator("#waterfall svg").wait_for()
-    tab.page.locator("#intervals svg").wait_for()
-    for summary in tab.page.locator("summary").all():
-        summary.click()
+    open_all(tab)
+    tab.page.get_by_role("button", name="Close").click()
     tab.page.get_by_role("button", name="Theme").click()
     tab.page.get_by_role("link", name="Whole mesh").click()
     tab.live()
@@ -186,35 +202,32 @@ def test_the_console_is_clean_and_no_other_host_is_called(visit: Open, mesh: Mes
     assert {url for url in tab.requests if not url.startswith(f"{mesh.url}/")} == set()
 
 
+VIEWS = {  # what is there when a view is complete
+    "/#business": ("#sales-chart svg", "#intervals svg", "#acts table"),
+    "/#live": ("#prices svg", "#network svg"),
+    "/#operate": ("#controls",),
+    "/#decision=order-of-axe": ("#waterfall svg", "#then svg"),
+    "/mesh": ("#regrets svg",),
+}
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", "/mesh"])
+@pytest.mark.parametrize("path", VIEWS)
 def test_axe_finds_no_serious_fault(visit: Open, mesh: Mesh, path: str, scheme: str) -> None:
+    """The dark ones at 400 pixels, where nothing may overflow."""
     mesh.post("/lab/truth", truth(1000))
+    mesh.post("/price", CONTEXT | {"decision_id": "order-of-axe"})
+    mesh.post("/admin/freeze", {"reason": "an act to be seen"})
+    mesh.delete("/admin/freeze")
     tab = visit(mesh.url + path, color_scheme=scheme, **(NARROW if scheme == "dark" else {})).live()
-    if path == "/":
-        tab.page.locator("#latest-rows a").first.click()
-        tab.page.locator("#waterfall svg").wait_for()
-        tab.page.locator("#intervals svg").wait_for()
-        for summary in tab.page.locator("summary").all():
-            summary.click()
-    else:
-        tab.page.locator("#regrets svg").first.wait_for()
+    for selector in VIEWS[path]:
+        tab.page.locator(selector).first.wait_for()
+    open_all(tab)
     report = Axe().run(tab.page)
     assert len(report.response["passes"]) > 20
     serious = [fault for fault in report.response["violations"] if fault["impact"] in ("serious", "critical")]
     assert serious == [], report.generate_report()
-
-
-@pytest.mark.parametrize("path", ["/", "/mesh"])
-def test_at_400_pixels_nothing_overflows(visit: Open, mesh: Mesh, path: str) -> None:
-    mesh.decide(decision_id=f"narrow{len(path)}")
-    hash_ = f"#decision=narrow{len(path)}" if path == "/" else ""
-    tab = visit(mesh.url + path + hash_, **NARROW).live()
-    tab.page.locator("svg").first.wait_for()
-    if path == "/":
-        tab.page.locator("#waterfall svg").wait_for()
-    width = "() => document.documentElement.scrollWidth"
-    assert tab.page.evaluate(width) <= 400
+    assert tab.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_chosen_theme_survives_a_reload(visit: Open, mesh: Mesh) -> None:
@@ -232,13 +245,14 @@ def test_the_chosen_theme_survives_a_reload(visit: Open, mesh: Mesh) -> None:
 
 def test_markup_in_a_reason_is_shown_as_text(visit: Open, own_mesh: Mesh) -> None:
     """A reason is text from an operator or a peer: the page must never read it as markup."""
-    tab = visit(own_mesh.url).live()
+    tab = visit(f"{own_mesh.url}/#live").live()
     markup = "<img src=x onerror=\"document.title='taken'\"><script>alert(1)</script>"
     own_mesh.post("/admin/pin", {"price": 9.0, "reason": markup})
     tab.page.locator("#in-force li.warn").wait_for()
     assert markup in tab.says("#in-force li.warn")
     assert tab.page.locator("#in-force img").count() == 0
     assert "taken" not in tab.page.title()
+    tab.page.get_by_role("link", name="Business").click()
     tab.wait_until("() => document.querySelector('#belief').textContent.includes('pinned it')")
 
 
@@ -247,7 +261,7 @@ def test_the_page_says_that_its_city_is_lost_and_reconnects(visit: Open, own_mes
     own_mesh.kill("lisbon")
     tab.page.locator("#lost").wait_for()
     assert "Connection lost" in tab.says("#lost")
-    assert tab.page.locator("#live").get_attribute("data-state") == "lost"
+    assert tab.page.locator("#connection").get_attribute("data-state") == "lost"
     own_mesh.start("lisbon")
     tab.page.locator("#lost").wait_for(state="hidden")
     tab.live()
@@ -256,10 +270,13 @@ def test_the_page_says_that_its_city_is_lost_and_reconnects(visit: Open, own_mes
 def test_a_city_without_customers_or_peers_says_what_to_do(visit: Open, alone: Callable[..., str]) -> None:
     url = alone()
     tab = visit(url).live()
+    tab.page.locator("#no-sales").wait_for()
+    assert "POST /price" in tab.says("#no-sales")
+    tab.page.locator("#no-letters").wait_for()
+    tab.page.get_by_role("link", name="Live").click()
     tab.page.locator("#no-decisions").wait_for()
     assert "POST /price" in tab.says("#no-decisions")
     assert "gossip.peers" in tab.says("#no-peers")
-    tab.page.locator("#no-letters").wait_for()
     assert "no guardrail, no pin, no freeze" in tab.says("#in-force")
     whole = visit(f"{url}/mesh").live()
     whole.page.locator("#no-truth").wait_for()

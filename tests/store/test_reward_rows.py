@@ -29,9 +29,9 @@ def test_a_database_made_before_there_were_purchases_is_one_of_values(
         city.feedback(city.price()["decision_id"], reward)
     before = city.state()
     city.stop()
-    assert migrate(database_url, "0002", "lisbon") == ("0005", "0002")
+    assert migrate(database_url, "0002", "lisbon") == ("0006", "0002")
     assert _described(database_url).keys() == {"prices", "shared", "local"}
-    assert migrate(database_url, "head", "lisbon") == ("0002", "0005")
+    assert migrate(database_url, "head", "lisbon") == ("0002", "0006")
     assert _described(database_url)["reward"] == {"kind": "value"}
     again = start()
     assert again.state() == before
@@ -49,7 +49,7 @@ def test_a_database_made_before_there_were_purchases_is_one_of_values(
 def test_an_empty_database_moves_up_without_a_city(database_url: str) -> None:
     migrate(database_url, "base", "lisbon")
     assert migrate(database_url, "0002", "lisbon") == (None, "0002")
-    assert migrate(database_url, "head", "lisbon") == ("0002", "0005")
+    assert migrate(database_url, "head", "lisbon") == ("0002", "0006")
 
 
 def _described(database_url: str) -> dict[str, Any]:

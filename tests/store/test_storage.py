@@ -47,15 +47,15 @@ def test_migrations_go_down_and_up_again_with_data_in_the_tables(start: Start, d
     city.feedback(city.price()["decision_id"], 1.0)
     city.http.post("/admin/freeze", json={})
     city.stop()
-    assert migrate(database_url, "0001", "lisbon") == ("0005", "0001")
-    assert migrate(database_url, "head", "lisbon") == ("0001", "0005")
+    assert migrate(database_url, "0001", "lisbon") == ("0006", "0001")
+    assert migrate(database_url, "head", "lisbon") == ("0001", "0006")
     again = start()
     assert again.state()["version"] == 1
     assert again.http.get("/decisions").json()["decisions"][0]["contributions"][0]["origin"] == "lisbon"
     again.stop()
-    assert migrate(database_url, "base", "lisbon") == ("0005", None)
+    assert migrate(database_url, "base", "lisbon") == ("0006", None)
     assert migrate(database_url, "0001", "lisbon") == (None, "0001")
-    assert migrate(database_url, "head", "lisbon") == ("0001", "0005")
+    assert migrate(database_url, "head", "lisbon") == ("0001", "0006")
     with pytest.raises(InvalidParameter, match="not migrated"):
         migrate(database_url, "9999", "lisbon")
 

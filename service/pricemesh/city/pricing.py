@@ -23,12 +23,14 @@ from pricemesh.city.reading import ReadLane
 from pricemesh.city.relearning import Relearner, margins_of
 from pricemesh.city.replicas import ConnectDatabase, connect_database, role_of
 from pricemesh.city.report import report
+from pricemesh.city.sales import lowest_prices
 from pricemesh.city.settings import Settings
 from pricemesh.city.wait_limit import Gate
 from pricemesh.core.policies import Learner
 from pricemesh.core.summary import Summary
 from pricemesh.errors import ImpossiblePin, StorageCause, StorageUnavailable, UnknownDecision
 from pricemesh.runtime import Runtime
+from pricemesh.store.acts import OPERATOR, Act, ActKind
 from pricemesh.store.commands import (
     CloseWindow,
     Command,
@@ -44,6 +46,8 @@ from pricemesh.store.startup import refuse_damaged_values
 
 log = logging.getLogger("pricemesh")
 
+NO_DETAIL: Mapping[str, Any] = {}
+LIFTS = {ActKind.LIFT_PIN: "pin", ActKind.LIFT_FREEZE: "freeze", ActKind.JOIN: "left"}  # which control
 SHORT_READS_AT_A_TIME = 4  # of one decision, or of totals
 LONG_READS_AT_A_TIME = 2  # of many decisions
 MIN_WINDOW_PAUSE_SECONDS, MAX_WINDOW_PAUSE_SECONDS = 0.05, 60.0
@@ -102,7 +106,8 @@ class Pricing:
 
     def open(self) -> None:
         """Own the database and bring the learner to what it keeps; raises whatever hinders a start."""
-        stored = self.database.open(self.settings.schema_description)
+        zone = self.settings.display.time_zone
+        stored = self.database.open(self.settings.schema_description, zone)
         self.mesh_record = stored.present.mesh_record
         try:
             with refuse_damaged_values():
@@ -254,7 +259,7 @@ class Pricing:
 
     # Operators
 
-    async def pin(self, price: float, reason: str) -> None:
+    async def pin(self, price: float, reason: str, by: str = OPERATOR) -> None:
         """Give everyone this price until the pin is lifted."""
         prices = np.array(self.settings.arms.prices)
         matches = np.flatnonzero(np.isclose(prices, price, rtol=1e-12))
@@ -263,19 +268,30 @@ class Pricing:
         arm = int(matches[0])
         if not self._guardrails.allows(arm):
             raise ImpossiblePin(f"{price} is outside the guardrails' floor and ceiling")
-        await self.control("pin", {"arm": arm, "price": float(prices[arm]), "reason": reason})
+        value = {"arm": arm, "price": float(prices[arm]), "reason": reason}
+        await self.control("pin", value, self._act(ActKind.PIN, by, reason, {"price": value["price"]}))
 
-    async def freeze(self, reason: str) -> None:
+    async def freeze(self, reason: str, by: str = OPERATOR) -> None:
         """Keep feedback from now on without learning from it."""
-        await self.control("freeze", {"reason": reason})
+        await self.control("freeze", {"reason": reason}, self._act(ActKind.FREEZE, by, reason))
 
-    async def lift(self, name: str) -> None:
-        await self.control(name, None)
+    async def lift(self, kind: ActKind, by: str = OPERATOR, reason: str = "") -> None:
+        """End what a pin, a freeze or a leave has put in force."""
+        name = LIFTS[kind]
+        act = self._act(kind, by, reason) if name in self.controls else None
+        await self.control(name, None, act)
 
-    async def control(self, name: str, value: dict[str, Any] | None) -> None:
+    async def leave(self, by: str, reason: str) -> None:
+        """Record that this city has left the mesh; gossip acts on it."""
+        await self.control("left", {}, self._act(ActKind.LEAVE, by, reason))
+
+    async def control(self, name: str, value: dict[str, Any] | None, act: Act | None = None) -> None:
         now = self.runtime.clock()
-        await self.commit(SetControl(name, None if value is None else json.dumps(value), now))
+        await self.commit(SetControl(name, None if value is None else json.dumps(value), now, act))
         self.controls.put(name, None if value is None else Control(value, now))
+
+    def _act(self, kind: ActKind, by: str, reason: str, detail: Mapping[str, Any] = NO_DETAIL) -> Act:
+        return Act(self.runtime.clock(), kind, by, reason, detail)
 
     # Reading
 
@@ -321,4 +337,7 @@ class Pricing:
         return self.running and not self.draining and self.health.is_ready
 
     async def state(self) -> dict[str, Any]:
-        return report(self, await self.read_short(self.database.reader.totals))
+        totals = await self.read_short(self.database.reader.totals)
+        now = self.runtime.clock()
+        lowest = await self.read_short(lowest_prices, self.settings, self.database.reader, now)
+        return {**report(self, totals), "lowest_prices_30_days": lowest}

@@ -26,6 +26,7 @@ def report(pricing: "Pricing", totals: Totals) -> dict[str, Any]:
         },
         "retractions": [_active(retraction) for retraction in totals.retractions],
         "reward": settings.reward.model_dump(),
+        "display": settings.display.model_dump(),
         "features": settings.features.model_dump(),
         "guardrails": settings.guardrails.model_dump(),
         "controls": pricing.controls.as_dict(),

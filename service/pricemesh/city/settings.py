@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from pricemesh.city.addresses import CITY_NAME
+from pricemesh.city.display_settings import DisplaySettings
 from pricemesh.city.gossip_settings import GossipSettings
 from pricemesh.city.operating_settings import (
     ClockSettings,
@@ -154,6 +155,7 @@ class Settings(Section):
     gossip: GossipSettings = GossipSettings()
     security: SecuritySettings = SecuritySettings()
     limits: LimitSettings = LimitSettings()
+    display: DisplaySettings = DisplaySettings()
     lab: LabSettings = LabSettings()
     server: ServerSettings = ServerSettings()
 

@@ -29,6 +29,7 @@ from pricemesh.cli import (
     replay,
     reshape,
     retract,
+    sales,
     simulate,
     torture,
 )
@@ -59,6 +60,7 @@ app.command(epilog=history.INIT_EXAMPLES)(history.init)
 app.command("import", epilog=importing.EXAMPLES)(importing.import_)
 app.command(epilog=history.EXPORT_EXAMPLES)(history.export)
 app.command(epilog=history.BACKUP_EXAMPLES)(history.backup)
+app.command(epilog=sales.EXAMPLES)(sales.sales)
 app.command(epilog=prune.EXAMPLES)(prune.prune)
 app.command(epilog=forget.EXAMPLES)(forget.forget)
 app.command(epilog=retract.EXAMPLES)(retract.retract)

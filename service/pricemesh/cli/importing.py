@@ -113,14 +113,12 @@ def _abandon(settings: "Settings") -> None:
 
 
 def _zone(name: str) -> tzinfo:
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+    from pricemesh.store.calendar import zone_of
 
     try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidParameter(
-            f"--time-zone {name!r:.60} is not known: write one such as Europe/Lisbon"
-        ) from None
+        return zone_of(name)
+    except ValueError as fault:
+        raise InvalidParameter(f"--time-zone {fault}") from None
 
 
 def _print(*lines: str) -> None:

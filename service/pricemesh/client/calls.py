@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import httpx
 
 from pricemesh.errors import InvalidParameter, PricemeshError
-from pricemesh.http import retraction_schemas, schemas
+from pricemesh.http import retraction_schemas, sales_schemas, schemas
 from pricemesh.http.forget_schemas import ForgetResult
 from pricemesh.http.state_schemas import State
 
@@ -153,9 +153,36 @@ class Filters(NamedTuple):
 
 def decisions(filters: Filters, before: int | None) -> Call[schemas.DecisionPage]:
     """A page of decisions, newest first, from `next_before` of the page before it."""
-    parameters = {**filters._asdict(), "before": before, "limit": PAGE_ROWS}
-    query = httpx.QueryParams({name: value for name, value in parameters.items() if value is not None})
+    query = _query(**filters._asdict(), before=before, limit=PAGE_ROWS)
     return Call("GET", f"/decisions?{query}", schemas.DecisionPage.model_validate_json)
+
+
+def _query(**parameters: Any) -> httpx.QueryParams:
+    """Without those that are None."""
+    return httpx.QueryParams({name: value for name, value in parameters.items() if value is not None})
+
+
+def sales(per: str, since: float | None, until: float | None, arms: bool) -> Call[sales_schemas.Sales]:
+    query = _query(per=per, since=since, until=until, arms=arms)
+    return Call("GET", f"/sales?{query}", sales_schemas.Sales.model_validate_json)
+
+
+def acts(since: float | None, until: float | None, limit: int) -> Call[list[sales_schemas.ActRecord]]:
+    def read(content: bytes) -> list[sales_schemas.ActRecord]:
+        return sales_schemas.Acts.model_validate_json(content).acts
+
+    return Call("GET", f"/acts?{_query(since=since, until=until, limit=limit)}", read)
+
+
+def alerts() -> Call[list[sales_schemas.Alert]]:
+    def read(content: bytes) -> list[sales_schemas.Alert]:
+        return sales_schemas.Alerts.model_validate_json(content).alerts
+
+    return Call("GET", "/alerts", read)
+
+
+def mesh_value() -> Call[sales_schemas.MeshValue]:
+    return Call("GET", "/mesh-value", sales_schemas.MeshValue.model_validate_json)
 
 
 def state() -> Call[State]:

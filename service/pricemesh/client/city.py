@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx
 
@@ -13,6 +13,7 @@ from pricemesh.client import calls
 from pricemesh.client.calls import Amounts, Answer, Call, Context, Features, Outcome, Retries
 from pricemesh.http import schemas
 from pricemesh.http.retraction_schemas import LiftResult, RetractionRecord, RetractionResult
+from pricemesh.http.sales_schemas import ActRecord, Alert, MeshValue, Sales
 from pricemesh.http.state_schemas import State
 
 
@@ -108,6 +109,31 @@ class City:
     def retractions(self, *, limit: int = 50, before: int | None = None) -> list[RetractionRecord]:
         """Newest first; `before` is the id after which to go on."""
         return self._do(calls.retractions(limit, before))
+
+    def sales(
+        self,
+        *,
+        per: Literal["hour", "day", "week"] = "day",
+        since: float | None = None,
+        until: float | None = None,
+        arms: bool = False,
+    ) -> Sales:
+        """Decisions, conversion and revenue per hour, day or week; times are Unix seconds."""
+        return self._do(calls.sales(per, since, until, arms))
+
+    def acts(
+        self, *, since: float | None = None, until: float | None = None, limit: int = 200
+    ) -> list[ActRecord]:
+        """What operators did, newest first."""
+        return self._do(calls.acts(since, until, limit))
+
+    def alerts(self) -> list[Alert]:
+        """What needs a person's attention now."""
+        return self._do(calls.alerts())
+
+    def mesh_value(self) -> MeshValue:
+        """What the mesh contributes, by the city's own estimates."""
+        return self._do(calls.mesh_value())
 
     def close(self) -> None:
         self._http.close()
@@ -221,6 +247,27 @@ class AsyncCity:
 
     async def retractions(self, *, limit: int = 50, before: int | None = None) -> list[RetractionRecord]:
         return await self._do(calls.retractions(limit, before))
+
+    async def sales(
+        self,
+        *,
+        per: Literal["hour", "day", "week"] = "day",
+        since: float | None = None,
+        until: float | None = None,
+        arms: bool = False,
+    ) -> Sales:
+        return await self._do(calls.sales(per, since, until, arms))
+
+    async def acts(
+        self, *, since: float | None = None, until: float | None = None, limit: int = 200
+    ) -> list[ActRecord]:
+        return await self._do(calls.acts(since, until, limit))
+
+    async def alerts(self) -> list[Alert]:
+        return await self._do(calls.alerts())
+
+    async def mesh_value(self) -> MeshValue:
+        return await self._do(calls.mesh_value())
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -75,6 +75,7 @@ class TrustRequest(RequestBody):
     key: Annotated[
         str, Field(pattern=r"^[0-9a-f]{64}$", description="`gossip.key` in the /state of that city.")
     ]
+    reason: Annotated[str, Field(max_length=500)] = ""
 
 
 class BeliefRequest(RequestBody):

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from pricemesh.http.sales_schemas import LowestPrices
 from pricemesh.http.schemas import RetractionNote
 
 
@@ -96,6 +97,14 @@ class RewardState(BaseModel):
     scale: float
 
 
+class DisplayState(BaseModel):
+    """The section [display]: in which money, things and days people read the figures."""
+
+    currency: str | None = Field(description="ISO 4217; null for numbers without a unit.")
+    unit: str = Field(description="What is sold.")
+    time_zone: str
+
+
 class ReplicaState(BaseModel):
     """Of this process, where several serve the city."""
 
@@ -129,10 +138,14 @@ class State(BaseModel):
     peers: list[PeerState]
     gossip: GossipState
     reward: RewardState
+    display: DisplayState
     features: FeatureStates
     guardrails: dict[str, float | None]
     controls: dict[str, Control]
     clock: ClockState
     replica: ReplicaState | None = Field(description="null in a city of one process.")
+    lowest_prices_30_days: LowestPrices = Field(
+        description="The lowest price given today or in the 30 days before, by group of arms."
+    )
     warnings: list[str] = Field(description="What an operator should change.")
     fingerprint: str

@@ -13,6 +13,7 @@ from pricemesh.city.addresses import host_of
 from pricemesh.city.clock import watch
 from pricemesh.city.pricing import Pricing
 from pricemesh.city.replicas import ConnectDatabase, connect_database
+from pricemesh.city.sales_folding import SalesFolding
 from pricemesh.city.settings import Settings
 from pricemesh.dashboard.feed import Feed
 from pricemesh.dashboard.pages import page_routes
@@ -33,6 +34,7 @@ from pricemesh.http.routes.export import export_routes
 from pricemesh.http.routes.operation import operation_routes
 from pricemesh.http.routes.peers import peer_routes
 from pricemesh.http.routes.retractions import retraction_routes
+from pricemesh.http.routes.sales import sales_routes
 from pricemesh.http.state import state_of
 from pricemesh.http.traffic import Traffic
 from pricemesh.logs import RequestLog, logs_are_json
@@ -77,6 +79,7 @@ def create_app(
         log.info("serving", extra={"city": settings.city, "learner_version": pricing.version})
         tasks = [
             asyncio.create_task(pricing.close_windows(), name="windows"),
+            asyncio.create_task(SalesFolding(pricing).run(), name="sales"),
             asyncio.create_task(watch(pricing.clock), name="clock"),
             asyncio.create_task(feed.run(), name="feed"),
         ]
@@ -141,6 +144,7 @@ def _add_routes(
         export_routes(pricing),
         admin_routes(pricing, gossip),
         retraction_routes(pricing),
+        sales_routes(pricing, gossip),
         peer_routes(gossip),
         operation_routes(pricing, metrics),
         live_routes(pricing, feed, truth),

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from pricemesh.core.decision import Decision, Margin
+from pricemesh.store.acts import Act
+from pricemesh.store.sales import FoldRetractions, FoldSales
 
 
 class Feedback(NamedTuple):
@@ -106,6 +108,7 @@ class SetControl:
     name: str
     value: str | None
     at: float
+    act: Act | None = None  # to be recorded with it
     size: int = 1
 
 
@@ -161,6 +164,7 @@ class TrustKey:
 
     origin: str
     key: bytes
+    act: Act | None = None
     size: int = 1
 
 
@@ -171,6 +175,7 @@ class DropOrigin:
     origin: str
     at: float
     readmitted: bool = False
+    act: Act | None = None
     size: int = 1
 
 
@@ -215,6 +220,7 @@ class ForgetSubject:
 
     subject: str
     limit: int = 500
+    act: Act | None = None  # recorded with the last of them
     size: int = 1
 
 
@@ -240,6 +246,8 @@ Command = (
     | ForgetSubject
     | Retract
     | LiftRetraction
+    | FoldSales
+    | FoldRetractions
     | Probe
 )
 

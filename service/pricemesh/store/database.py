@@ -27,6 +27,7 @@ from pricemesh.store.postgres import Postgres
 from pricemesh.store.present_state import MeshRecord, PresentState
 from pricemesh.store.reads import Reader, Recall, decisions_by_id, lessons_since
 from pricemesh.store.replay import Replay, first_position, replaying
+from pricemesh.store.sales_folding import use_time_zone
 from pricemesh.store.sqlite import Sqlite
 from pricemesh.store.startup import (
     StoredState,
@@ -79,13 +80,15 @@ class Database:
 
     # Start and end
 
-    def open(self, description: dict[str, Any]) -> StoredState:
-        """Own the database, check that it is the one this city was configured for, and read its state."""
+    def open(self, description: dict[str, Any], time_zone: str | None = None) -> StoredState:
+        """Own the database, check that it is the one this city was configured for, and read its state. The
+        sums of sales are by the days of this zone from now on."""
         with self._starting():
             connection = self._own_patiently()
             self._check_schema(connection)
             with connection.begin():
                 check_description(connection, self._city, description)
+                use_time_zone(connection, time_zone)
                 stored = read_state(connection, self._runtime)
         self._terms = stored.past.terms
         self.position = self._confirmed_position = stored.position

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, select
 from pricemesh.core.decision import IMPORTED
 from pricemesh.errors import AlreadyImported, InvalidParameter
 from pricemesh.store import schema
+from pricemesh.store.acts import Act, ActKind, record_act
 from pricemesh.store.maintenance import OwnedDatabase
 from pricemesh.store.rewriting import REVISION_OF_YEARS
 from pricemesh.store.tables import city, decisions, feedback, import_rows, imports
@@ -130,6 +131,9 @@ def finish(connection: Connection, import_: Begun, at: float) -> int:
         count = connection.scalar(imported) or 0
         ended = imports.update().where(imports.c.id == import_.id)
         connection.execute(ended.values(finished_at=at, row_count=count))
+        name = connection.scalar(select(imports.c.name).where(imports.c.id == import_.id))
+        detail = {"import": name, "rows": count}
+        record_act(connection, Act(at, ActKind.IMPORT, detail=detail))
     return count
 
 

@@ -11,12 +11,14 @@ from sqlalchemy import Connection, insert, select
 
 from pricemesh.runtime import Runtime
 from pricemesh.store import schema
+from pricemesh.store.acts import Act, ActKind, record_act
 from pricemesh.store.commands import SaveSnapshot
 from pricemesh.store.replay import CountedReplay, Progress, Replay
 from pricemesh.store.rewriting import REVISION_OF_YEARS
+from pricemesh.store.sales_folding import fold_everything
 from pricemesh.store.startup import StoredState, read_state
 from pricemesh.store.state_writes import save_state
-from pricemesh.store.tables import Serial, base, city, decisions, feedback, retracted
+from pricemesh.store.tables import Serial, base, city, decisions, feedback, retracted, sales_retracted
 
 _ROWS = decisions.outerjoin(feedback, feedback.c.decision == decisions.c.number)
 _NEWEST_DECISION = select(sa.func.max(decisions.c.number)).scalar_subquery()
@@ -80,7 +82,11 @@ class PruneTransaction:
         return read_state(self._connection, self._runtime)
 
     def delete(self, plan: PrunePlan) -> None:
+        """The sums of sales hold what leaves."""
+        fold_everything(self._connection)
         delete_old_rows(self._connection, self._age, plan.version)
+        detail = {"decisions": plan.decisions, "made_before": self._age.made_before}
+        record_act(self._connection, Act(self._age.now, ActKind.PRUNE, detail=detail))
 
     def save(self, learned: SaveSnapshot, serving: SaveSnapshot) -> None:
         """What rows that left have taught; and the snapshot of a learner that has counted all rows, because
@@ -175,7 +181,8 @@ def delete_old_rows(connection: Connection, age: Age, version: int) -> None:
     connection.execute(insert(_LEAVING).from_select(["number"], query))
     numbers = select(_LEAVING.c.number)
     answers = select(feedback.c.number).where(feedback.c.decision.in_(numbers))
-    connection.execute(retracted.delete().where(retracted.c.feedback.in_(answers)))
+    for table in (retracted, sales_retracted):
+        connection.execute(table.delete().where(table.c.feedback.in_(answers)))
     connection.execute(feedback.delete().where(feedback.c.decision.in_(numbers)))
     connection.execute(decisions.delete().where(decisions.c.number.in_(numbers)))
     _LEAVING.drop(connection)

@@ -127,6 +127,11 @@ class Reader:
         with self._connection() as connection:
             return read(connection)
 
+    def read_at_once(self, read: Callable[[Connection], Result]) -> Result:
+        """What a function reads by a connection that sees the tables at one moment."""
+        with self._connection() as connection, self._backend.snapshot(connection):
+            return read(connection)
+
     def number_range(self, *, since: float | None, until: float | None) -> tuple[int, int]:
         """The first and the last number between which all decisions of that time are; (0, 0) without any.
         Where there are many of them, the range of all."""

@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select
 
 from pricemesh.core.terms import Terms
+from pricemesh.store.acts import Act, ActKind, record_act
 from pricemesh.store.commands import SaveSnapshot
 from pricemesh.store.rewriting import mark_rewritten
 from pricemesh.store.state_writes import save_state
@@ -58,3 +59,5 @@ def save_terms(
         value = json.dumps(pin | {"arm": new_terms.prices.index(pin["price"])})
         connection.execute(controls.update().where(_OF_PIN).values(value=value))
     save_state(connection, snapshot)
+    detail = {"terms": id_, "prices": list(new_terms.prices)}
+    record_act(connection, Act(at, ActKind.RESHAPE, detail=detail))

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, insert, select
 
 from pricemesh.errors import NothingToRetract, PricemeshError, UnknownDecision, UnknownRetraction
+from pricemesh.store.acts import Act, ActKind, record_act
 from pricemesh.store.commands import (
     LiftResult,
     LiftRetraction,
@@ -63,6 +64,8 @@ def retract(connection: Connection, command: Retract) -> RetractionResult | Pric
     total = _count(connection, select(retracted.c.feedback).where(retracted.c.retraction == id_))
     retraction = Retraction(id_, command.at, command.by, command.reason, text, total)
     connection.execute(insert(retractions).values(retraction._asdict()))
+    detail = {"retraction": id_, "feedback": total}
+    record_act(connection, Act(command.at, ActKind.RETRACT, command.by, command.reason, detail))
     return RetractionResult(retraction, counts._replace(selected=total), mark_rewritten(connection))
 
 
@@ -82,6 +85,8 @@ def lift(connection: Connection, command: LiftRetraction) -> LiftResult | Pricem
     connection.execute(retracted.delete().where(is_own))
     lifted = {"lifted_at": command.at, "lifted_by": command.by, "lift_reason": command.reason}
     connection.execute(retractions.update().where(retractions.c.id == retraction.id).values(lifted))
+    detail = {"retraction": retraction.id, "feedback": total - still}
+    record_act(connection, Act(command.at, ActKind.LIFT_RETRACTION, command.by, command.reason, detail))
     pruned = retraction.feedback_count - total
     retraction = Retraction(**{**retraction._asdict(), **lifted})
     return LiftResult(retraction, total - still, still, pruned, mark_rewritten(connection))

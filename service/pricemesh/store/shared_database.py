@@ -23,6 +23,7 @@ from pricemesh.store.commit_result import CommitResult
 from pricemesh.store.database import Database
 from pricemesh.store.faults import WHAT_TO_DO_IN_DOUBT, reason
 from pricemesh.store.lease import Lease
+from pricemesh.store.sales_folding import use_time_zone
 from pricemesh.store.shared_log import (
     OwnRows,
     freeze_for_start,
@@ -53,12 +54,14 @@ class SharedDatabase(Database):
 
     # Start
 
-    def open(self, description: dict[str, Any]) -> StoredState:
+    def open(self, description: dict[str, Any], time_zone: str | None = None) -> StoredState:
         """As of a city of one process; but the rows are read at one moment, which ends with `lessons`."""
         with self._starting():
             connection = self._own_patiently()
             self._check_schema(connection)
             self._describe(connection, description)
+            with connection.begin():
+                use_time_zone(connection, time_zone)
             freeze_for_start(connection)
             stored = read_state(connection, self._runtime)
             self._changes = read_changes(connection)

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, case, insert, select
 
+from pricemesh.store.acts import Act, record_act
 from pricemesh.store.commands import (
     AddPeers,
     Command,
@@ -26,10 +27,11 @@ PROBE_CHARACTERS = 64 * 1024  # several pages: a write into the last free page p
 def save_state(connection: Connection, command: Command) -> None:
     """Commands without a result."""
     match command:
-        case SetControl(name, value, at):
+        case SetControl(name, value, at, act):
             connection.execute(controls.delete().where(controls.c.name == name))
             if value is not None:
                 connection.execute(insert(controls).values(name=name, value=value, since=at))
+            _record(connection, act)
         case SaveSnapshot(version, tallies, payload):
             connection.execute(learner.delete())
             connection.execute(
@@ -49,13 +51,15 @@ def save_state(connection: Connection, command: Command) -> None:
             _replace(connection, peers.c.address, [{"address": each, "since": at} for each in addresses])
         case RemovePeers(addresses):
             connection.execute(peers.delete().where(peers.c.address.in_(addresses)))
-        case TrustKey(origin, key):
+        case TrustKey(origin, key, act):
             _forget(connection, origin)
             _replace(connection, trusted.c.origin, [{"origin": origin, "key": key}])
-        case DropOrigin(origin, at, readmitted):
+            _record(connection, act)
+        case DropOrigin(origin, at, readmitted, act):
             _forget(connection, origin)
             if not readmitted:
                 connection.execute(insert(dropped).values(origin=origin, since=at))
+            _record(connection, act)
         case Probe():
             row = {"name": PROBE_NAME, "value": "." * PROBE_CHARACTERS, "since": 0.0}
             connection.execute(insert(controls).values(row))
@@ -73,6 +77,11 @@ def _newer_letters(
     return [
         (origin, wire) for origin, wire in pairs if origin not in stored or is_newer(wire, stored[origin])
     ]
+
+
+def _record(connection: Connection, act: Act | None) -> None:
+    if act is not None:
+        record_act(connection, act)
 
 
 def _forget(connection: Connection, origin: str) -> None:

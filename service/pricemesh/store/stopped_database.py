@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from pricemesh.store.acts import Act, ActKind, record_act
 from pricemesh.store.forgetting import count_decisions, forget_subject
 from pricemesh.store.maintenance import OwnedDatabase
 from pricemesh.store.outside import sqlite_path
@@ -39,7 +40,11 @@ class StoppedDatabase(OwnedDatabase):
     def forget(self, description: dict[str, Any], subject: str) -> int:
         """Remove a subject from all its decisions. Returns from how many."""
         with self._transaction(description) as connection:
-            return forget_subject(connection, subject)
+            count = forget_subject(connection, subject)
+            if count:
+                act = Act(self._runtime.clock(), ActKind.FORGET, detail={"decisions": count})
+                record_act(connection, act)
+            return count
 
     def count_decisions(self, subject: str) -> int:
         """Also while the city serves."""

@@ -166,6 +166,58 @@ base = Table(  # at most one row: what pruned feedback taught, in the form of a 
     Column("payload", LargeBinary, nullable=False),
 )
 
+
+def _sums_of_sales(name: str) -> Table:
+    """Rollups of decisions by when they were made and by the price of their arm."""
+    return Table(
+        name,
+        metadata,
+        Column("start", BigInteger, primary_key=True, autoincrement=False),  # Unix seconds
+        Column("arm_price", Double, primary_key=True, autoincrement=False),  # -1: the price was no arm's
+        Column("decisions", BigInteger, nullable=False),
+        Column("price_total", Double, nullable=False),  # of the decisions
+        Column("lowest_price", Double),  # null until a decision was counted
+        Column("answered", BigInteger, nullable=False),  # feedback of callers
+        Column("defaults", BigInteger, nullable=False),  # feedback given when a window closed
+        Column("bought", BigInteger, nullable=False),  # feedback that sold anything
+        Column("sold", Double, nullable=False),  # units
+        Column("revenue", Double, nullable=False),  # price * units
+        Column("reward", Double, nullable=False),
+        Column("retracted", BigInteger, nullable=False),  # feedback that is in none of these sums any more
+    )
+
+
+sales_quarters = _sums_of_sales("sales_quarters")  # a quarter of an hour each: every zone's hours are made of
+sales_days = _sums_of_sales("sales_days")  # days of `sales_progress.time_zone`
+
+sales_progress = Table(  # one row: which rows the sums of sales hold
+    "sales_progress",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("decision", BigInteger, nullable=False),  # all up to this number
+    Column("feedback", BigInteger, nullable=False),
+    Column("rewrites", BigInteger, nullable=False),  # `city.rewrites` up to which retractions are subtracted
+    Column("time_zone", String(100), nullable=False),
+)
+
+sales_retracted = Table(  # feedback that the sums of sales do not hold, because it is retracted
+    "sales_retracted",
+    metadata,
+    Column("feedback", BigInteger, primary_key=True, autoincrement=False),
+)
+
+acts = Table(  # what operators did, the newest ones
+    "acts",
+    metadata,
+    Column("number", Serial, primary_key=True, autoincrement=True),
+    Column("at", Double, nullable=False),
+    Column("kind", String(40), nullable=False),
+    Column("made_by", String(200), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("detail", Text, nullable=False),  # as JSON
+    Index("acts_at", "at"),
+)
+
 shared_log = Table(  # one row, which replicas lock to write in one order; other cities do not use it
     "shared_log",
     metadata,

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, select
 
 from pricemesh.core.decision import OWN_COLUMNS, Decision, Occasion
 from pricemesh.errors import StepConflict
+from pricemesh.store.acts import record_act
 from pricemesh.store.backend import Backend, Versions
 from pricemesh.store.commands import (
     CloseWindow,
@@ -31,6 +32,8 @@ from pricemesh.store.commit_result import CommitResult
 from pricemesh.store.forgetting import forget_subject
 from pricemesh.store.reads import decisions_by_id, feedback_by_id
 from pricemesh.store.retracting import lift, retract, retracted_decisions
+from pricemesh.store.sales import FoldRetractions, FoldSales
+from pricemesh.store.sales_folding import fold_retractions, fold_sales
 from pricemesh.store.shared_log import record_change
 from pricemesh.store.state_writes import save_state
 from pricemesh.store.tables import (
@@ -46,7 +49,8 @@ FEEDBACK_COLUMNS = ("decision", "reward", "sold", "received_at", "version", "key
 MOSTLY_COMMON_COLUMNS = ("subject", "limited_by", "propensity", "chance", *Occasion._fields)
 
 
-NOT_IN_MEMORY = {CloseWindow, SaveSnapshot, ForgetSubject, Probe}  # other replicas need not be told of them
+# Other replicas need not be told of these.
+NOT_IN_MEMORY = {CloseWindow, SaveSnapshot, ForgetSubject, FoldSales, FoldRetractions, Probe}
 
 
 def carry_out(
@@ -83,14 +87,8 @@ def carry_out(
             )
             lessons += defaults
             version = defaults[-1].version if defaults else version
-        elif isinstance(command, ForgetSubject):
-            results[i] = forget_subject(connection, command.subject, command.limit)
-        elif isinstance(command, Retract):
-            results[i] = retract(connection, command)
-        elif isinstance(command, LiftRetraction):
-            results[i] = lift(connection, command)
         else:
-            save_state(connection, command)
+            results[i] = _carry_out_other(connection, command)
     is_change = backend.shared and not {type(command) for _, command in others} <= NOT_IN_MEMORY
     changes = record_change(connection) if is_change else 0
     return CommitResult(
@@ -103,6 +101,27 @@ def carry_out(
         changes=changes,
         answered=answered,
     )
+
+
+def _carry_out_other(connection: Connection, command: Command) -> Any:
+    """What is neither traffic nor a window. Returns its result."""
+    match command:
+        case ForgetSubject(subject, limit, act):
+            count = forget_subject(connection, subject, limit)
+            total = count + act.detail["decisions"] if act else 0
+            if act is not None and total and count < limit:
+                record_act(connection, act._replace(detail={"decisions": total}))
+            return count
+        case Retract():
+            return retract(connection, command)
+        case LiftRetraction():
+            return lift(connection, command)
+        case FoldSales():
+            return fold_sales(connection, command)
+        case FoldRetractions():
+            return fold_retractions(connection, command)
+    save_state(connection, command)
+    return None
 
 
 # Decisions

@@ -1,10 +1,10 @@
-// The view "What it believes": sliders for a context, and for it every arm's interval or the demand curve.
+// What each price is expected to bring: sliders for a context, and for it every arm's interval or the demand curve.
 
 import { get, post } from "./city-api.js";
 import { demandTable, drawDemand } from "./demand.js";
 import { asTable, byId, h, say } from "./dom.js";
 import { drawIntervals, intervalsTable, rule } from "./intervals.js";
-import { bound, number, percent, price, rewardWord } from "./text.js";
+import { bound, number, percent, price, rewardWord, worth } from "./text.js";
 
 const MAX_SLIDER_SPAN = 20; // the slider of a wider feature covers -2 … 2; the number field takes the rest
 const context = { shared: {}, local: {} };
@@ -84,7 +84,7 @@ async function ask(newBasis) {
   try {
     beliefs = await post("beliefs", context);
   } catch (fault) {
-    say(byId("belief"), fault.errors?.length ? fault.errors.map((error) => `${error.field}: ${error.detail}`).join("; ") : fault.message);
+    say(byId("belief"), fault.words ?? fault.message);
     return;
   }
   paint();
@@ -115,7 +115,7 @@ function paintCurve(pooled) {
   const demand = { ...beliefs, pooled, word };
   say(byId("belief-title"), `Chance of a sale and ${word.toLowerCase()} expected, by price`);
   say(byId("revenue-title"), `${word} expected`);
-  say(byId("belief-key"), `${pooled ? "with its peers: " : ""}what is expected, and in the band how far off it may be`);
+  say(byId("belief-key"), `${pooled ? "with the other cities’ data: " : ""}what is expected, and in the band how far off it may be`);
   byId("own-key").hidden = !pooled;
   byId("out-key").hidden = !beliefs.arms.some((arm) => arm.ruled_out_by);
   drawDemand({ chance: byId("chance-curve"), revenue: byId("revenue-curve") }, demand);
@@ -130,13 +130,13 @@ function explain({ arms, chosen, chosen_alone: alone, told_by: peers, separable,
     ? [`${price(best.price)} is given: an operator has pinned it.`]
     : best.propensity < 1
     ? [`A price is drawn at random: ${price(best.price)} is the likeliest, with a probability of ${percent(best.propensity)}.`]
-    : [`${price(best.price)} would be chosen: the highest upper bound, ${number(best.estimate)} + ${number(best.radius)} = ${number(best.estimate + best.radius)}.`];
+    : [`${price(best.price)} would be chosen: ${word.toLowerCase()} of ${worth(best.estimate)} is expected, and it may be as high as ${worth(best.estimate + best.radius)}, more than of any other price.`];
   if (curve) sentences.push(`It would sell with a chance of ${percent(best.chance)} (${percent(best.chance_low)} to ${percent(best.chance_high)}).`);
   const higher = arms.filter((arm) => arm.arm !== chosen && arm.ruled_out_by && arm.estimate + arm.radius > best.estimate + best.radius);
-  if (higher.length && !pinned && best.propensity === 1) sentences.push(`${higher.map((arm) => price(arm.price)).join(", ")} would have a higher one, but ${higher.length === 1 ? "is" : "are"} ruled out: ${rule(higher[0].ruled_out_by)}.`);
+  if (higher.length && !pinned && best.propensity === 1) sentences.push(`${higher.map((arm) => price(arm.price)).join(", ")} might bring more, but ${higher.length === 1 ? "is" : "are"} ruled out: ${rule(higher[0].ruled_out_by)}.`);
   if (peers.length && separable) {
     const narrower = 1 - best.radius / best.own.radius;
-    sentences.push(`With the letters of ${peers.length} ${peers.length === 1 ? "peer" : "peers"} its interval is ${percent(Math.abs(narrower))} ${narrower >= 0 ? "narrower" : "wider"} than alone.`);
+    sentences.push(`With the data of ${peers.length} other ${peers.length === 1 ? "city" : "cities"} it is known ${percent(Math.abs(narrower))} ${narrower >= 0 ? "more" : "less"} closely than alone.`);
     sentences.push(alone === chosen ? "Alone the city would choose the same." : `Alone the city would choose ${price(arms[alone].price)}.`);
   }
   return sentences.join(" ");

@@ -10,6 +10,11 @@ export class Problem extends Error {
     this.status = status;
     this.errors = body.errors ?? [];
   }
+
+  /** What is wrong, for people: the faults of single fields, or of the whole. */
+  get words() {
+    return this.errors.length ? this.errors.map(({ field, detail }) => (field ? `${field}: ${detail}` : detail)).join("; ") : this.message;
+  }
 }
 
 /** The response to a call. Asks the user for an API key, as often as the city refuses it. */
@@ -24,6 +29,20 @@ export async function call(path, options = {}) {
     if (key !== sessionStorage.getItem(STORAGE_NAME)) continue; // another call has got a key meanwhile
     await askForKey(key ? problem.message : "");
   }
+}
+
+let operatorKey = ""; // in the memory of this tab, nowhere else
+
+export const setOperatorKey = (key) => (operatorKey = key);
+
+/** A call of an operator, with the operator's key if there is one. Every refusal is thrown as a Problem. */
+export async function operate(method, path, body = null) {
+  const key = operatorKey || sessionStorage.getItem(STORAGE_NAME);
+  const headers = { ...(body ? { "Content-Type": "application/json" } : {}), ...(key ? { Authorization: `Bearer ${key}` } : {}) };
+  const answer = await fetch(path, { method, cache: "no-store", headers, body: body ? JSON.stringify(body) : undefined });
+  const content = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Problem(answer.status, content);
+  return content;
 }
 
 export const get = async (path) => (await call(path)).json();

@@ -1,34 +1,45 @@
-// The view "A decision": its audit record by id, with the context, the estimates of then, and each city's part.
+// A decision, over the view from which it was opened: its audit record by id, with the context, the estimates of
+// then, and each city's part.
 
 import { get } from "./city-api.js";
 import { asTable, byId, h, say, table } from "./dom.js";
 import { drawIntervals, intervalsTable, rule } from "./intervals.js";
-import { count, moment, number, percent, price } from "./text.js";
+import { count, moment, number, percent, price, worth } from "./text.js";
+import { currentView } from "./views.js";
 import { drawWaterfall, waterfallTable } from "./waterfall.js";
 
 let record = null;
+let started = false;
 
-export function startDecision() {
+/** Open the record of a decision; without an id, only the field for one. */
+export function showDecision(id) {
+  start();
+  const dialog = byId("decision");
+  if (!dialog.open) dialog.showModal();
+  dialog.scrollTop = 0;
+  byId("decision-id").value = id;
+  if (id) return find(id);
+  record = null;
+  byId("record").hidden = byId("decision-fault").hidden = true;
+}
+
+export const closeDecision = () => byId("decision").close();
+
+function start() {
+  if (started) return;
+  started = true;
   byId("find").addEventListener("submit", (event) => {
     event.preventDefault();
     const id = byId("decision-id").value.trim();
     const hash = `#decision=${encodeURIComponent(id)}`;
-    if (location.hash === hash) find(id);
+    if (location.hash === hash || !id) find(id);
     else location.hash = hash;
   });
-  addEventListener("hashchange", readAddress);
+  byId("close-decision").addEventListener("click", closeDecision);
+  byId("decision").addEventListener("close", () => {
+    if (location.hash.startsWith("#decision")) location.hash = `#${currentView()}`;
+  });
   addEventListener("resize", () => record && paint());
-  readAddress();
-}
-
-/** `#decision=ID` in the address makes a record linkable. */
-function readAddress() {
-  const match = location.hash.match(/^#decision=(.*)$/);
-  if (!match) return;
-  const id = decodeURIComponent(match[1]);
-  byId("decision-id").value = id;
-  byId("decision").scrollIntoView();
-  find(id);
 }
 
 async function find(id) {
@@ -55,15 +66,15 @@ function paint() {
   say(byId("record-title"), `${price(record.price)} given at ${moment(record.made_at)}`);
   const facts = [
     ["Id", record.decision_id],
-    ["Estimate", imported ? "none: this decision was imported" : `${number(estimate)} ± ${number(radius)}`],
+    ["Expected then", imported ? "none: this decision was imported" : `${worth(estimate)} ± ${worth(radius)}`],
     ["Chosen with probability", record.propensity === null ? "not known" : number(record.propensity)],
     ...(record.chance === null ? [] : [["Chance of a sale", number(record.chance)]]),
-    [feedback && feedback.sold !== null ? "Sold" : "Reward", feedback ? `${feedback.sold === null ? "" : `${count(feedback.sold)}, worth `}${number(feedback.reward)}${feedback.by_default ? " by default" : ""}${feedback.version === null ? ", not learned (frozen)" : `, learned as version ${count(feedback.version)}`}` : "none yet"],
-    ["Policy", `${record.policy}, learner version ${count(record.learner_version)}`],
-    ["Subject", record.subject ?? "none named"],
+    [feedback && feedback.sold !== null ? "Sold" : "Reward", feedback ? `${feedback.sold === null ? "" : `${count(feedback.sold)}, worth `}${worth(feedback.reward)}${feedback.by_default ? " by default" : ""}${feedback.version === null ? ", not learned (frozen)" : `, learned`}` : "none yet"],
+        ["Customer", record.subject ?? "none named"],
     ["Ruled out", limits.length ? limits.map((limit) => `${limit.arms.map((k) => price(record.arms[k].price)).join(", ")} (${rule(limit.rule)})`).join("; ") : "nothing"],
   ];
   byId("facts").replaceChildren(...facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
+  say(byId("decision-details"), `Policy ${record.policy}, learner version ${count(record.learner_version)}${feedback?.version ? `, its answer learned as version ${count(feedback.version)}` : ""}.`);
   const rules = new Map(limits.flatMap((limit) => limit.arms.map((k) => [k, limit.rule])));
   const arms = record.arms.map((each) => ({ ...each, out: rules.get(each.arm) }));
   for (const card of ["parts-card", "then-card"]) byId(card).hidden = imported;
@@ -83,6 +94,6 @@ function showContext() {
 
 /** What the parts add up to, in words. */
 function partsNote({ scale, chance }) {
-  if (scale === "money") return "Of the chosen price’s estimate; the parts add up to it";
+  if (scale === "money") return "Of what the chosen price was expected to bring; the parts add up to it";
   return `Of the log-odds of a sale, ln(chance ÷ (1 − chance)): parts of money or of a chance would not add up, these do. Above 0 a sale is likelier than not; here the chance was ${percent(chance)}.`;
 }

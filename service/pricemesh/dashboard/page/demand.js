@@ -3,7 +3,7 @@
 import { columns, draw, line, path, rows, scale, text, textWidth, ticks } from "./chart.js";
 import { s, table } from "./dom.js";
 import { rule } from "./intervals.js";
-import { number, percent, price } from "./text.js";
+import { number, percent, price, worth } from "./text.js";
 
 const HEIGHT = 236;
 const MAX_DOTS = 40; // of arms; the table has them all
@@ -27,11 +27,11 @@ export function drawDemand(places, demand) {
   });
   drawCurve(places.revenue, demand, {
     name: "revenue",
-    tell: number,
+    tell: worth,
     tick: (mark) => mark,
     limits: [-Infinity, Infinity],
-    label: `${word} expected by price: ${number(best.revenue)} at ${price(best.price)}, which is chosen`,
-    description: `Price less cost, times the chance of a sale; at the chosen price between ${number(best.revenue_low)} and ${number(best.revenue_high)}. ${end}`,
+    label: `${word} expected by price: ${worth(best.revenue)} at ${price(best.price)}, which is chosen`,
+    description: `Price less cost, times the chance of a sale; at the chosen price between ${worth(best.revenue_low)} and ${worth(best.revenue_high)}. ${end}`,
   });
 }
 

@@ -2,12 +2,15 @@
 
 import { byId, say } from "./dom.js";
 import { listen } from "./feed.js";
-import { age, count, now, setClock } from "./text.js";
+import { age, count, now, price, setClock, setCurrency } from "./text.js";
 
 const HISTORY_SECONDS = 300;
 const VERSIONS_EVERY_SECONDS = 5;
 const MAX_MARKS = 400;
 const feedData = { seconds: [], versions: {}, marks: [], frame: null };
+
+/** The data received so far; null before the first frame. */
+export const newestData = () => (feedData.frame ? feedData : null);
 
 /** Calls `show(feedData)` with every frame, and whenever the page's width changes. */
 export function live(show) {
@@ -45,9 +48,11 @@ function addFrame(frame) {
     if (feedData.marks.length > MAX_MARKS) feedData.marks = feedData.marks.filter((_, i) => i % 2 === 0);
   }
   feedData.frame = frame;
-  const { city, policy, version } = frame.state;
+  const { city, policy, version, arms, display } = frame.state;
+  setCurrency(display.currency);
   document.title = `${city} · pricemesh`;
   say(byId("city"), city);
+  if (byId("ladder")) say(byId("ladder"), `${count(arms.length)} prices from ${price(arms[0].price)} to ${price(arms.at(-1).price)}`);
   say(byId("policy"), policy.name);
   say(byId("learner-version"), count(version));
 }
@@ -57,7 +62,7 @@ let state = "connecting";
 function showConnection(newState, why) {
   if (newState === "connecting" && state === "lost") return; // still lost until an event arrives
   state = newState;
-  const line = byId("live");
+  const line = byId("connection");
   line.dataset.state = state;
   const words = { live: "live", connecting: "connecting", lost: "connection lost, trying again" };
   say(line.querySelector(".status-text"), words[state]);
@@ -73,5 +78,5 @@ function showFault(detail) {
 }
 
 function showAge() {
-  say(byId("live").querySelector(".ago"), feedData.frame ? `${age(now() - feedData.frame.at)} ago` : "");
+  say(byId("connection").querySelector(".ago"), feedData.frame ? `${age(now() - feedData.frame.at)} ago` : "");
 }

@@ -3,7 +3,7 @@
 import { asTable, byId, h, keyed, say, table } from "./dom.js";
 import { drawPrices, pricesTable, ruleOn } from "./prices.js";
 import { drawRewards, movingAverage, rewardsTable } from "./rewards.js";
-import { clock, count, moment, NONE, number, percent, price, rate, rewardWord, ticking } from "./text.js";
+import { clock, count, moment, NONE, percent, price, rate, rewardWord, ticking, worth } from "./text.js";
 
 export function showNow(feedData) {
   const { frame, seconds } = feedData;
@@ -15,7 +15,7 @@ export function showNow(feedData) {
   say(byId("feedback-rate"), rate(rates?.feedback));
   document.querySelectorAll("[data-reward]").forEach((element) => say(element, rewardWord(state.reward)));
   const average = movingAverage(seconds).at(-1);
-  say(byId("reward"), average ? number(average.value) : NONE);
+  say(byId("reward"), average ? worth(average.value) : NONE);
   say(byId("peers-fresh"), `${fresh} of ${state.peers.length}`);
   showInForce(state);
   const hasDecisions = state.decisions > 0;
@@ -37,8 +37,8 @@ function showInForce({ guardrails, controls, warnings }) {
   const items = [
     ...warnings.map((text) => ({ kind: "warn", mark: "▲", name: text })),
     controls.pin && { kind: "warn", mark: "▲", name: `price pinned to ${price(controls.pin.value.price)}`, why: controls.pin.value.reason, since: controls.pin.since },
-    controls.freeze && { kind: "warn", mark: "▲", name: "learning frozen: feedback is stored, not learned", why: controls.freeze.value.reason, since: controls.freeze.since },
-    controls.left && { kind: "warn", mark: "▲", name: "left the mesh: no peer is called", why: "", since: controls.left.since },
+    controls.freeze && { kind: "warn", mark: "▲", name: "learning frozen: answers are stored, not learned", why: controls.freeze.value.reason, since: controls.freeze.since },
+    controls.left && { kind: "warn", mark: "▲", name: "left the mesh: no other city is called", why: "", since: controls.left.since },
     floor !== null && { kind: "plain", mark: "⊥", name: `floor ${price(floor)}` },
     ceiling !== null && { kind: "plain", mark: "⊤", name: `ceiling ${price(ceiling)}` },
     step !== null && { kind: "plain", mark: "↕", name: `at most ${price(step)} a step for the same subject` },
@@ -63,13 +63,13 @@ function armsTable({ arms, guardrails, controls, reward }, seconds) {
       total += n;
     }
   return table(
-    `Prices: how much feedback each has, and its ${mean.toLowerCase()}`,
+    `Prices: how many answers each has, and its ${mean.toLowerCase()}`,
     [
       ["Price", (arm) => priceCell(arm, guardrails, controls)],
       ["Last minute", (arm) => meter(total ? (recent.get(arm.arm) ?? 0) / total : null), true],
-      ["Learned from", (arm) => h("span", { "data-number": `count-${arm.arm}` }, count(arm.count)), true],
+      ["Answers", (arm) => h("span", { "data-number": `count-${arm.arm}` }, count(arm.count)), true],
       ...(reward.kind === "purchase" ? [["Units sold", (arm) => h("span", { "data-number": `sold-${arm.arm}` }, count(arm.units_sold)), true]] : []),
-      [mean, (arm) => h("span", { "data-number": `mean-${arm.arm}` }, number(arm.mean_reward)), true],
+      [mean, (arm) => h("span", { "data-number": `mean-${arm.arm}` }, worth(arm.mean_reward)), true],
     ],
     arms,
   );
@@ -107,5 +107,5 @@ function showLatest(decisions) {
 
 function outcome({ reward, sold }) {
   if (reward === null) return "waiting";
-  return sold === null ? number(reward) : `${number(reward)} (${count(sold)} sold)`;
+  return sold === null ? worth(reward) : `${worth(reward)} (${count(sold)} sold)`;
 }

@@ -1,16 +1,43 @@
-// Numbers, ages and sizes as people read them, and the city's clock.
+// Numbers, money, ages and sizes as people read them, and the city's clock.
 
 const plain = new Intl.NumberFormat("en");
-const money = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 4 });
+let currency = null; // an ISO 4217 code; null: prices are numbers without a unit
+let money = moneyFormat({ minimumFractionDigits: 2, maximumFractionDigits: 4 });
+let [sums, shortSums] = sumFormats();
+
+function moneyFormat(digits, more = {}) {
+  const unit = currency ? { style: "currency", currency, currencyDisplay: "narrowSymbol" } : {};
+  return new Intl.NumberFormat("en", { ...unit, ...digits, ...more });
+}
+
+function sumFormats() {
+  return [moneyFormat({ maximumFractionDigits: 0 }), moneyFormat({ minimumFractionDigits: 0, maximumFractionDigits: 2 }, { notation: "compact" })];
+}
+
+/** Write prices and sums in this currency from now on. */
+export function setCurrency(code) {
+  if (code === currency) return;
+  currency = code;
+  money = moneyFormat(code ? { maximumFractionDigits: 4 } : { minimumFractionDigits: 2, maximumFractionDigits: 4 });
+  [sums, shortSums] = sumFormats();
+}
 
 export const NONE = "–";
+const minus = (text) => text.replace("-", "−");
 export const count = (n) => (n === null || n === undefined ? NONE : plain.format(n));
-export const price = (value) => money.format(value);
+export const price = (value) => (value === null || value === undefined ? NONE : minus(money.format(value)));
+/** A price that is a mean: to the cent. */
+export const meanPrice = (value) => (value === null || value === undefined ? NONE : price(Number(value.toFixed(2))));
+/** Money taken in some time: whole units where it is much. */
+export const sum = (value) => (Math.abs(value) < 1000 ? meanPrice(value) : minus(sums.format(value)));
+export const shortSum = (value) => minus(shortSums.format(value));
+/** A reward of one decision: money in a city with a currency. */
+export const worth = (value) => (currency && value !== null && value !== undefined ? price(Number(value.toFixed(3))) : number(value));
 
 /** What a reward is called in a city whose /state has this `reward`. */
 export const rewardWord = ({ kind, cost }) => (kind === "value" ? "Reward" : cost === 0 ? "Revenue" : "Margin");
 
-export const bound = (value) => plain.format(value).replace("-", "−");
+export const bound = (value) => minus(plain.format(value));
 
 /** About three significant digits, a real minus sign, never -0. */
 export function number(value, digits = 3) {

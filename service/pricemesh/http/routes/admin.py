@@ -8,9 +8,10 @@ from pricemesh.city.pricing import Pricing
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.http import schemas
 from pricemesh.http.forget_schemas import ForgetRequest, ForgetResult
-from pricemesh.http.routes.bodies import json_response, problems, read, takes
+from pricemesh.http.routes.bodies import Reason, caller_of, json_response, problems, read, takes
 from pricemesh.http.state import state_of
 from pricemesh.http.state_schemas import State
+from pricemesh.store.acts import ActKind
 
 
 def admin_routes(pricing: Pricing, gossip: Gossip) -> APIRouter:
@@ -36,12 +37,14 @@ def _add_pin_and_freeze(router: APIRouter, pricing: Pricing, gossip: Gossip) -> 
     )
     async def pin(request: Request) -> Response:
         body = await read(request, schemas.PinRequest, max_bytes)
-        await pricing.pin(body.price, body.reason)
+        await pricing.pin(body.price, body.reason, caller_of(request))
         return json_response(await state_of(pricing, gossip))
 
-    @router.delete("/pin", summary="Lift the pin", response_model=State, responses=problems({}))
-    async def lift_pin() -> Response:
-        await pricing.lift("pin")
+    refusals = problems({422: "The reason is too long."})
+
+    @router.delete("/pin", summary="Lift the pin", response_model=State, responses=refusals)
+    async def lift_pin(request: Request, reason: Reason = "") -> Response:
+        await pricing.lift(ActKind.LIFT_PIN, caller_of(request), reason)
         return json_response(await state_of(pricing, gossip))
 
     @router.post(
@@ -52,16 +55,18 @@ def _add_pin_and_freeze(router: APIRouter, pricing: Pricing, gossip: Gossip) -> 
     )
     async def freeze(request: Request) -> Response:
         body = await read(request, schemas.FreezeRequest, max_bytes)
-        await pricing.freeze(body.reason)
+        await pricing.freeze(body.reason, caller_of(request))
         return json_response(await state_of(pricing, gossip))
 
-    @router.delete("/freeze", summary="Lift the freeze", response_model=State, responses=problems({}))
-    async def lift_freeze() -> Response:
-        await pricing.lift("freeze")
+    @router.delete("/freeze", summary="Lift the freeze", response_model=State, responses=refusals)
+    async def lift_freeze(request: Request, reason: Reason = "") -> Response:
+        await pricing.lift(ActKind.LIFT_FREEZE, caller_of(request), reason)
         return json_response(await state_of(pricing, gossip))
 
 
 def _add_tick_and_leave(router: APIRouter, pricing: Pricing, gossip: Gossip) -> None:
+    refusals = problems({422: "The reason is too long."})
+
     @router.post(
         "/tick",
         summary="Run one gossip tick now, as the driver of a city in lockstep mode does",
@@ -81,14 +86,14 @@ def _add_tick_and_leave(router: APIRouter, pricing: Pricing, gossip: Gossip) -> 
         "/leave",
         summary="Leave the mesh: tell the peers, then stop calling them",
         response_model=schemas.LeaveResult,
-        responses=problems({}),
+        responses=refusals,
     )
-    async def leave() -> Response:
-        return json_response({"told": await gossip.operators.leave()})
+    async def leave(request: Request, reason: Reason = "") -> Response:
+        return json_response({"told": await gossip.operators.leave(caller_of(request), reason)})
 
-    @router.delete("/leave", summary="Rejoin the mesh", response_model=State, responses=problems({}))
-    async def join() -> Response:
-        await gossip.operators.join()
+    @router.delete("/leave", summary="Rejoin the mesh", response_model=State, responses=refusals)
+    async def join(request: Request, reason: Reason = "") -> Response:
+        await gossip.operators.join(caller_of(request), reason)
         return json_response(await state_of(pricing, gossip))
 
 
@@ -101,4 +106,4 @@ def _add_forget(router: APIRouter, pricing: Pricing) -> None:
     )
     async def forget_subject(request: Request) -> Response:
         body = await read(request, ForgetRequest, pricing.settings.limits.body_bytes)
-        return json_response({"decisions": await forget(pricing, body.subject)})
+        return json_response({"decisions": await forget(pricing, body.subject, caller_of(request))})

@@ -4,17 +4,20 @@ Request bodies are read here and not by FastAPI, so that every call has the same
 problem documents as `/price`.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Query, Request
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.responses import Response
 
 from pricemesh.http.body import read_body
 from pricemesh.http.problems import Body, parsed
+from pricemesh.store.acts import OPERATOR
 
 Responses = dict[int | str, dict[str, Any]]
+# Of a call without a body.
+Reason = Annotated[str, Query(max_length=500, description="Why; recorded with who asked, see `GET /acts`.")]
 
 PROBLEMS_OF_ANY_CALL = {
     401: "The API key is missing or unknown.",
@@ -37,6 +40,12 @@ PROBLEMS_OF_A_BODY = {
 async def read(request: Request, model: type[Body], max_bytes: int) -> Body:
     """The body of a request, checked against its model."""
     return parsed(model, await read_body(request.scope, request.receive, max_bytes))
+
+
+def caller_of(request: Request) -> str:
+    """The id of the key with which an operator calls."""
+    caller: str = request.scope["caller"]
+    return caller or OPERATOR
 
 
 def json_response(content: Any, status: int = 200) -> Response:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from pricemesh.city.addresses import CITY_NAME
 from pricemesh.gossip.mesh import Gossip
 from pricemesh.http import schemas
-from pricemesh.http.routes.bodies import json_response, problems, read, takes
+from pricemesh.http.routes.bodies import Reason, caller_of, json_response, problems, read, takes
 from pricemesh.http.state import state_of
 from pricemesh.http.state_schemas import State
 
@@ -19,7 +19,12 @@ Origin = Annotated[str, PathParameter(pattern=f"^{CITY_NAME}$")]
 def peer_routes(gossip: Gossip) -> APIRouter:
     router = APIRouter(prefix="/peers", tags=["admin"])
     max_bytes = gossip.pricing.settings.limits.body_bytes
-    refusals = problems({404: "This city knows no such peer.", 422: "The name is not a city's name."})
+    refusals = problems(
+        {
+            404: "This city knows no such peer.",
+            422: "The name is not a city's name, or the reason is too long.",
+        }
+    )
 
     async def new_state() -> Response:
         return json_response(await state_of(gossip.pricing, gossip))
@@ -30,8 +35,8 @@ def peer_routes(gossip: Gossip) -> APIRouter:
         response_model=State,
         responses=refusals,
     )
-    async def drop(origin: Origin) -> Response:
-        await gossip.operators.drop(origin)
+    async def drop(origin: Origin, request: Request, reason: Reason = "") -> Response:
+        await gossip.operators.drop(origin, caller_of(request), reason)
         return await new_state()
 
     @router.post(
@@ -40,8 +45,8 @@ def peer_routes(gossip: Gossip) -> APIRouter:
         response_model=State,
         responses=refusals,
     )
-    async def readmit(origin: Origin) -> Response:
-        await gossip.operators.readmit(origin)
+    async def readmit(origin: Origin, request: Request, reason: Reason = "") -> Response:
+        await gossip.operators.readmit(origin, caller_of(request), reason)
         return await new_state()
 
     @router.post(
@@ -52,7 +57,7 @@ def peer_routes(gossip: Gossip) -> APIRouter:
     )
     async def trust(origin: Origin, request: Request) -> Response:
         body = await read(request, schemas.TrustRequest, max_bytes)
-        await gossip.operators.trust(origin, bytes.fromhex(body.key))
+        await gossip.operators.trust(origin, bytes.fromhex(body.key), caller_of(request), body.reason)
         return await new_state()
 
     return router

@@ -12,11 +12,10 @@ from pricemesh.city.retracting import Retractor
 from pricemesh.errors import UnreadableBody
 from pricemesh.http import retraction_schemas as schemas
 from pricemesh.http.price_reader import refuse_too_many
-from pricemesh.http.routes.bodies import json_response, problems, read, takes
+from pricemesh.http.routes.bodies import caller_of, json_response, problems, read, takes
 from pricemesh.store.commands import Retraction, Selection
 
 MAX_SHOWN_IDS = 20  # of the decisions that a retraction names
-WITHOUT_KEYS = "operator"  # who acts in a city without keys
 ONE_SELECTION = "name exactly one of decisions, import, since/until and key"
 LATER = "Committed; the learner is still learning again."
 
@@ -45,7 +44,7 @@ def retraction_routes(pricing: Pricing) -> APIRouter:
         if body.dry_run:
             counts = await retractor.count(selection)
             return json_response({"retraction": None, **counts._asdict(), "relearned": False})
-        result, is_relearned = await retractor.retract(selection, _caller(request), body.reason)
+        result, is_relearned = await retractor.retract(selection, caller_of(request), body.reason)
         answer = {"retraction": _record(result.retraction), **result.counts._asdict()}
         return json_response(answer | {"relearned": is_relearned}, 200 if is_relearned else 202)
 
@@ -71,7 +70,7 @@ def _add_lift_and_list(router: APIRouter, retractor: Retractor, max_bytes: int) 
         retraction: Annotated[int, PathParameter(ge=1, le=2**31 - 1)], request: Request
     ) -> Response:
         body = await read(request, schemas.LiftRequest, max_bytes)
-        result, is_relearned = await retractor.lift(retraction, _caller(request), body.reason)
+        result, is_relearned = await retractor.lift(retraction, caller_of(request), body.reason)
         answer = {
             "retraction": _record(result.retraction),
             "restored": result.restored,
@@ -106,11 +105,6 @@ def _selection(body: schemas.RetractRequest, max_decisions: int) -> Selection:
     decisions = tuple(body.decisions or ())
     refuse_too_many(max_decisions, len(decisions), "decisions")
     return Selection(decisions, body.import_name, body.since, body.until, body.key)
-
-
-def _caller(request: Request) -> str:
-    caller: str = request.scope["caller"]
-    return caller or WITHOUT_KEYS
 
 
 def _record(retraction: Retraction) -> dict[str, Any]:
