@@ -8,9 +8,16 @@ from pricemesh.store.calendar import zone_of
 
 
 class DisplaySettings(Section):
-    currency: str | None = None  # an ISO 4217 code; None: numbers without a unit
-    unit: str = Field(default="sale", min_length=1, max_length=40)  # what is sold, such as a ride
-    time_zone: str = "UTC"  # days and weeks begin at its midnight
+    currency: str | None = Field(
+        default=None, description="An ISO 4217 code, such as EUR. Without it money has no unit."
+    )
+    unit: str = Field(
+        default="sale", min_length=1, max_length=40, description="What is sold, in the singular: a ride."
+    )
+    time_zone: str = Field(
+        default="UTC",
+        description="An IANA name, such as Europe/Lisbon: days and weeks begin at its midnight.",
+    )
 
     @field_validator("currency")
     @classmethod
