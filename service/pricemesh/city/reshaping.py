@@ -56,7 +56,9 @@ def make_plan(
         past = replay.past
         present, target = past.terms_by_id[past.terms], settings.schema_description
         _check_reward(description["reward"], target["reward"])
-        fresh = Terms.of(target, {"renamed": dict(renamed), "filled": dict(filled)})
+        change = {"renamed": dict(renamed), "filled": dict(filled)}
+        is_repeated = description == target and present.change == change  # after an interruption
+        fresh = Terms.of(target, {} if is_repeated else change)
         _check_names(present, fresh)
         terms_id = 1 + max(past.terms_by_id)
         every = {**past.terms_by_id, terms_id: fresh}
