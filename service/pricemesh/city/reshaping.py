@@ -49,7 +49,6 @@ def make_plan(
     filled: Mapping[str, float],
     progress: Progress,
 ) -> Plan:
-<<<<<<< HEAD
     """In a transaction that sees one moment. `renamed` are features by their new names, with the old ones;
     `filled` are the values that older rows are taken to have of new features."""
     replay = CountedReplay(connection, progress)
@@ -58,7 +57,9 @@ def make_plan(
     present, target = past.terms_by_id[past.terms], settings.schema_description
     if (fault := reward_fault(description["reward"], target["reward"])) is not None:
         raise InvalidParameter(fault)
-    fresh = Terms.of(target, {"renamed": dict(renamed), "filled": dict(filled)})
+    change = {"renamed": dict(renamed), "filled": dict(filled)}
+    is_repeated = description == target and present.change == change  # after an interruption
+    fresh = Terms.of(target, {} if is_repeated else change)
     _check_names(present, fresh)
     terms_id = 1 + max(past.terms_by_id)
     every = {**past.terms_by_id, terms_id: fresh}
@@ -76,36 +77,6 @@ def make_plan(
         {price: n for price, n in lessons_by_price(connection).items() if price not in fresh.prices},
         0 if past.base is None else int(sum(past.base.tallies["learned"])),
     )
-=======
-    """`renamed` are features by their new names, with the old ones; `filled` are the values that older rows
-    are taken to have of new features."""
-    with connection.begin():
-        replay = CountedReplay(connection, progress)
-        description = read_description(connection)
-        past = replay.past
-        present, target = past.terms_by_id[past.terms], settings.schema_description
-        _check_reward(description["reward"], target["reward"])
-        change = {"renamed": dict(renamed), "filled": dict(filled)}
-        is_repeated = description == target and present.change == change  # after an interruption
-        fresh = Terms.of(target, {} if is_repeated else change)
-        _check_names(present, fresh)
-        terms_id = 1 + max(past.terms_by_id)
-        every = {**past.terms_by_id, terms_id: fresh}
-        Reading([present, fresh])  # refuses a feature that older rows have no value for
-        live = LiveLearner(settings)
-        use_past(live, Past(past.rewrites + 1, None, terms_id, every))
-        follow_rows(live, replay)
-        _check_pin(read_pin(connection), fresh)
-        return Plan(
-            _in_words(present, fresh, description, target),
-            fresh,
-            terms_id,
-            live,
-            replay.total,
-            {price: n for price, n in lessons_by_price(connection).items() if price not in fresh.prices},
-            0 if past.base is None else int(sum(past.base.tallies["learned"])),
-        )
->>>>>>> torture18
 
 
 def carry_out(connection: Connection, settings: Settings, plan: Plan, at: float) -> None:
