@@ -237,6 +237,43 @@ def test_a_pin_stays_at_its_price_or_is_in_the_way(database_url: str) -> None:
         city.stop()
 
 
+@pytest.mark.parametrize("policy", KINDS)
+def test_a_decision_of_a_longer_ladder_is_answered_again_beside_new_ones(policy: str, tmp_path: Path) -> None:
+    """Where a subject's steps are limited, decisions that exist are looked up before others are made."""
+    url, steps = f"sqlite:///{tmp_path / 'lisbon.db'}", {"guardrails": {"max_step": 1.0}, **KINDS[policy]}
+    city = RunningCity(settings_for(url, **FIRST, **steps))
+    city.http.post("/admin/pin", json={"price": PRICES[-1]})
+    first = context(Random(6), FIRST) | {"decision_id": "first", "subject": "ann"}
+    answer = city.http.post("/price", json=first).json()
+    assert answer["arm"] == len(PRICES) - 1
+    city.http.delete("/admin/pin")
+    city.stop()
+    settings = settings_for(url, **{**FIRST, "arms": {"prices": PRICES[:2]}}, **steps)
+    reshape(settings, {}, {})
+    city = RunningCity(settings)
+    try:
+        body = {"requests": [first, first | {"decision_id": "second"}]}
+        again, new = city.http.post("/price/batch", json=body).json()["decisions"]
+        assert again == answer
+        assert new["price"] == PRICES[1]  # the nearest to the subject's last one
+    finally:
+        city.stop()
+
+
+def test_a_reshape_that_is_repeated_has_nothing_to_do(tmp_path: Path) -> None:
+    """As after a command whose end nobody saw."""
+    url = f"sqlite:///{tmp_path / 'lisbon.db'}"
+    city = RunningCity(settings_for(url, **FIRST, **KINDS["netpool"]))
+    teach(city, FIRST, 5, 1)
+    city.stop()
+    renamed = with_features([SHARED[0], SHARED[1], {**SHARED[2], "name": "match"}], [*LOCAL, WEEKEND])
+    settings = settings_for(url, **FIRST | renamed, **KINDS["netpool"])
+    assert reshape(settings, {"match": "event"}, {"weekend": 0.5}).changes
+    with owning(url, settings.city) as connection:
+        plan = make_plan(connection, settings, {"match": "event"}, {"weekend": 0.5}, lambda *_: None)
+    assert not plan.changes
+
+
 def test_weights_of_peers_begin_anew_on_another_ladder(tmp_path: Path) -> None:
     """They are kept for each arm, and every tick steps from those of the last one."""
     url, lockstep = (

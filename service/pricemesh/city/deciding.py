@@ -191,7 +191,8 @@ class Decider:
             return ([chosen], rules, [odds]) if single else (chosen, rules, odds)
         arms: list[int] = []
         propensities: list[float] = []
-        chosen_by_id = {id_: (decision.arm, decision.propensity) for id_, decision in known.items()}
+        # What exists already takes the place of its row in the end; its own arm may be one of another ladder.
+        chosen_by_id = dict.fromkeys(known, (0, 1.0))
         for i, (decision_id, subject) in enumerate(names):
             if decision_id in chosen_by_id:
                 arm, propensity = chosen_by_id[decision_id]

@@ -57,7 +57,9 @@ def make_plan(
     present, target = past.terms_by_id[past.terms], settings.schema_description
     if (fault := reward_fault(description["reward"], target["reward"])) is not None:
         raise InvalidParameter(fault)
-    fresh = Terms.of(target, {"renamed": dict(renamed), "filled": dict(filled)})
+    change = {"renamed": dict(renamed), "filled": dict(filled)}
+    is_repeated = description == target and present.change == change  # after an interruption
+    fresh = Terms.of(target, {} if is_repeated else change)
     _check_names(present, fresh)
     terms_id = 1 + max(past.terms_by_id)
     every = {**past.terms_by_id, terms_id: fresh}

@@ -40,6 +40,14 @@ Replicas = Annotated[
         show_default=False,
     ),
 ]
+Years = Annotated[
+    bool | None,
+    typer.Option(
+        "--years/--no-years",
+        help="Only meshes that retract, prune and reshape, or none. [default: as the seed says]",
+        show_default=False,
+    ),
+]
 Teeth = Annotated[bool, typer.Option("--teeth", help="Plant defects, one at a time, and look for each.")]
 
 
@@ -51,14 +59,16 @@ def torture(
     json_: JsonFile = None,
     teeth: Teeth = False,
     replicas: Replicas = None,
+    years: Years = None,
 ) -> None:
     """Try to break whole meshes: 3 to 7 cities in one process, the real code from request bytes to SQL.
 
     Time, network and disks are simulated and fail: loss, repetition, cuts, full and slow disks, commits whose
     answer is lost, kills, clock steps, restored backups, a lying peer, operators. In about half of the meshes
     some cities have two or three replicas on a simulated Postgres server, which are stopped, cut off and
-    restarted, too. After every step the promises of the service are checked. A seed repeats its run exactly.
-    A violation prints its seed and a shortened history; the exit code is then 1."""
+    restarted, too. In about a third of the meshes feedback is retracted, old rows are pruned, and cities get
+    other prices and features. After every step the promises of the service are checked. A seed repeats its
+    run exactly. A violation prints its seed and a shortened history; the exit code is then 1."""
     from pricemesh.lab.extra import require_lab
 
     require_lab()
@@ -67,19 +77,21 @@ def torture(
     if teeth:
         _measure_teeth(range(first, first + seeds), steps, count, json_)
     else:
-        _run(range(first, first + seeds), steps, count, json_, replicas)
+        _run(range(first, first + seeds), steps, count, json_, replicas, years)
 
 
-def _run(seeds: range, steps: int, workers: int, json_: str | None, replicas: bool | None) -> None:
+def _run(
+    seeds: range, steps: int, workers: int, json_: str | None, replicas: bool | None, years: bool | None
+) -> None:
     from pricemesh.lab.torture.run import run_many, shorten
 
     with progress_bar("seeds") as progress:
         task = progress.add_task("torture", total=len(seeds))
-        report = run_many(seeds, steps, workers, lambda _outcome: progress.advance(task), replicas)
+        report = run_many(seeds, steps, workers, lambda _outcome: progress.advance(task), replicas, years)
     shown = report.violations[:1]
     for violation in shown:
         notes.print(f"shortening the history of seed {violation.seed} …", highlight=False)
-        _print_violation(shorten(violation, steps, replicas), replicas)
+        _print_violation(shorten(violation, steps, replicas, years), _options(replicas, years))
     for violation in report.violations[len(shown) :]:
         line = f"seed {violation.seed}: {violation.invariant}: {violation.seen}"
         notes.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -97,13 +109,18 @@ def _summary(report: "Report") -> str:
     )
 
 
-def _print_violation(violation: "Violation", replicas: bool | None) -> None:
-    option = {None: "", True: " --replicas", False: " --no-replicas"}[replicas]
+def _options(replicas: bool | None, years: bool | None) -> str:
+    """As they have to be given again."""
+    chosen = [("replicas", replicas), ("years", years)]
+    return "".join(f" --{'' if value else 'no-'}{name}" for name, value in chosen if value is not None)
+
+
+def _print_violation(violation: "Violation", options: str) -> None:
     for line in violation.history:
         notes.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     notes.print(
         f"seed {violation.seed} violates: {violation.invariant}\n  {violation.seen}\n"
-        f"again: pricemesh torture --seeds 1 --first {violation.seed}{option}",
+        f"again: pricemesh torture --seeds 1 --first {violation.seed}{options}",
         highlight=False,
         markup=False,
         soft_wrap=True,

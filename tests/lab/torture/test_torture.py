@@ -5,12 +5,13 @@ import os
 import select
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from pricemesh.lab.torture.defects import DEFECTS
-from pricemesh.lab.torture.plan import ACTIONS, REPLICA_ACTIONS, make_plan
+from pricemesh.lab.torture.plan import ACTIONS, REPLICA_ACTIONS, YEAR_ACTIONS, make_plan
 from pricemesh.lab.torture.planting import planted
 from pricemesh.lab.torture.run import find_defect, run_seed, run_with_defect, shorten
 
@@ -53,12 +54,25 @@ FAILED_WITH_REPLICAS = {
 
 @pytest.mark.parametrize(("seed", "steps"), FAILED_ONCE)
 def test_a_seed_that_failed_once_does_not_fail_again(seed: int, steps: int) -> None:
-    assert run_seed(seed, steps, has_replicas=False).violation is None
+    assert run_seed(seed, steps, has_replicas=False, has_years=False).violation is None
 
 
 @pytest.mark.parametrize(("seed", "steps"), FAILED_WITH_REPLICAS)
 def test_a_seed_with_replicas_that_failed_once_does_not_fail_again(seed: int, steps: int) -> None:
-    assert run_seed(seed, steps, has_replicas=True).violation is None
+    assert run_seed(seed, steps, has_replicas=True, has_years=False).violation is None
+
+
+FAILED_WITH_YEARS = {
+    (0, 300): "a city with another ladder folded its peers no more: the weights of the old arms had stayed",
+    (40, 300): "a time limit that could not be set lost a replica's connection to the database for good",
+    (110, 300): "a decision of a longer ladder, asked for again, failed all prices beside it",
+    (42, 300): "a reshape with a renamed feature could not be repeated after an answer was lost",
+}
+
+
+@pytest.mark.parametrize(("seed", "steps"), FAILED_WITH_YEARS)
+def test_a_seed_with_another_past_that_failed_once_does_not_fail_again(seed: int, steps: int) -> None:
+    assert run_seed(seed, steps, has_years=True).violation is None
 
 
 @pytest.mark.parametrize("has_replicas", [False, True])
@@ -81,8 +95,9 @@ def test_a_seed_repeats_its_run_to_the_byte_in_any_process(has_replicas: bool) -
 
 
 def test_plans_draw_every_action() -> None:
-    for has_replicas, actions in ((False, set(ACTIONS)), (True, {*ACTIONS, *REPLICA_ACTIONS})):
-        plans = [make_plan(seed, 300, has_replicas) for seed in range(30)]
+    for has_replicas, has_years in product((False, True), repeat=2):
+        plans = [make_plan(seed, 300, has_replicas, has_years) for seed in range(30)]
+        actions = {*ACTIONS, *(REPLICA_ACTIONS if has_replicas else ()), *(YEAR_ACTIONS if has_years else ())}
         assert {step.action for plan in plans for step in plan.steps} == actions
 
 
@@ -92,12 +107,31 @@ def test_about_half_of_the_meshes_have_replicas() -> None:
     assert set(counts) == {1, 2, 3}
 
 
+def test_the_past_is_changed_in_about_a_third_of_the_meshes() -> None:
+    actions = [{step.action for step in make_plan(seed, 100).steps} for seed in range(400)]
+    assert 96 <= sum(not each.isdisjoint(YEAR_ACTIONS) for each in actions) <= 171  # four standard errors
+
+
+def test_the_other_steps_are_the_same_where_the_past_is_changed() -> None:
+    with_years, without = (make_plan(5, 300, has_years=has_years).steps for has_years in (True, False))
+    others = [pair for pair in zip(with_years, without, strict=True) if pair[0].action not in YEAR_ACTIONS]
+    assert len(others) > 250
+    assert all(step == other for step, other in others)
+
+
 def test_a_seed_has_one_plan_and_every_seed_another() -> None:
     assert make_plan(3, 50) == make_plan(3, 50)
     assert make_plan(3, 50).steps != make_plan(4, 50).steps
 
 
-QUICKLY_FOUND = ("answer-before-commit", "no-deduplication", "version-reused", "learned-twice", "lease-kept")
+QUICKLY_FOUND = (
+    "answer-before-commit",
+    "no-deduplication",
+    "version-reused",
+    "learned-twice",
+    "lease-kept",
+    "epoch-kept",
+)
 
 
 @pytest.mark.parametrize("name", QUICKLY_FOUND)
