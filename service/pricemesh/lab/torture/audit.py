@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pricemesh.lab.torture.expected_learner import ExpectedLearner, PrunedRows
+from pricemesh.lab.torture.guardrail_audit import check_guardrails
 from pricemesh.lab.torture.ledger import Control, Ledger, Violated, dropped
 from pricemesh.lab.torture.memory_audit import MemoryAudit
 from pricemesh.lab.torture.prune_audit import Age, pruned_decisions
@@ -187,26 +188,11 @@ class Audit:
         self._decisions.append(row)
         self._seen_at[row.number] = self._seen_before.get(row.id, self.city.true_time)
         self._by_id[row.id] = row
-        self._check_guardrails(row)
+        last_price = None if row.subject is None else self._latest_prices.get(row.subject)
+        check_guardrails(self.city, row, last_price)
+        if row.subject is not None:
+            self._latest_prices[row.subject] = row.price
         self.expected.add_decision(row)
-
-    def _check_guardrails(self, row: DecisionRow) -> None:
-        rails, name = self.city.settings.guardrails, self.city.name
-        prices = self.city.terms[(row.terms or 1) - 1].prices
-        allowed = [price for price in prices if rails.floor is None or price >= rails.floor]
-        if row.price not in allowed or row.price != prices[row.arm]:
-            raise Violated("no price outside the guardrails", f"{name}: {row.id} at {row.price}")
-        if row.subject is None:
-            return
-        last = self._latest_prices.get(row.subject)
-        self._latest_prices[row.subject] = row.price
-        is_pinned = '"pin"' in row.limited_by
-        if rails.max_step is None or last is None or is_pinned:
-            return
-        step = max(rails.max_step, min(abs(price - last) for price in allowed))  # a ladder may have left
-        if abs(row.price - last) > step + TOLERANCE:
-            seen = f"{name}: {row.id} for {row.subject} from {last} to {row.price}"
-            raise Violated("no price outside the guardrails", seen)
 
     def _add_feedback(self, row: FeedbackRow) -> None:
         decision = self.expected.decisions[row.decision]

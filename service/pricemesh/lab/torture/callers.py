@@ -1,7 +1,7 @@
 """Callers and operators: requests as bytes, and what their answers allow them to believe."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
@@ -293,13 +293,21 @@ class Callers:
         if ids:
             paths.append(f"/decisions/{_recent(rng, ids)}")
         path = rng.choice(paths)
+        self._get(audit, path)
+        return path
 
+    def read_records(self, audit: Audit, ids: Iterable[str]) -> None:
+        for id_ in ids:
+            self._get(audit, f"/decisions/{id_}")
+
+    def _get(self, audit: Audit, path: str) -> None:
         def answer(reply: Reply | None) -> None:
             if reply is not None and reply.status not in (200, 503):
                 raise Violated("what was acknowledged is in the rows", f"GET {path}: {reply.status}")
+            if reply is not None and reply.status == 200 and path.startswith("/decisions/"):
+                audit.ledger.acknowledge_record(json.loads(reply.body))
 
         self.send(audit, "GET", path, None, answer)
-        return path
 
 
 def _recent(rng: Random, ids: list[str]) -> str:

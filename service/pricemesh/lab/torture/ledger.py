@@ -39,6 +39,7 @@ class Ledger:
     feedback: dict[str, Feedback] = field(default_factory=dict)  # acknowledged, by decision id
     unchecked_decisions: list[str] = field(default_factory=list)  # not yet compared with the rows
     unchecked_feedback: list[str] = field(default_factory=list)
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the audit, as first read, by id
     amounts: dict[str, set[float]] = field(default_factory=dict)  # sent for a decision, answered or not
     retractions: dict[int, str] = field(default_factory=dict)  # acknowledged, with their reasons
     lifted: set[int] = field(default_factory=set)  # of these, acknowledged as well
@@ -54,7 +55,7 @@ class Ledger:
     def forget(self, ids: Collection[str]) -> None:
         """These decisions were pruned."""
         for id_ in ids:
-            for known in (self.decisions, self.feedback, self.amounts):
+            for known in (self.decisions, self.feedback, self.records, self.amounts):
                 known.pop(id_, None)
         self.unchecked_decisions = [id_ for id_ in self.unchecked_decisions if id_ not in ids]
         self.unchecked_feedback = [id_ for id_ in self.unchecked_feedback if id_ not in ids]
@@ -67,6 +68,13 @@ class Ledger:
         self.unchecked_decisions.append(answer["decision_id"])
         if any(known[name] != answer[name] for name in ("arm", "price", "estimate", "radius", "propensity")):
             raise Violated("one answer for one decision_id", f"{known} and then {answer}")
+
+    def acknowledge_record(self, record: dict[str, Any]) -> None:
+        """All of it but the feedback stays as it was first read, whatever became of the city since."""
+        id_, unchanging = record["decision_id"], {**record, "feedback": None}
+        if self.records.setdefault(id_, unchanging) != unchanging:
+            seen = f"{self.records[id_]} and then {unchanging}"
+            raise Violated("audit records stay as they are", seen)
 
     def acknowledge_feedback(self, id_: str, amount: float, version: int | None) -> None:
         known = self.feedback.setdefault(id_, (amount, version))

@@ -16,6 +16,7 @@ from pricemesh.lab.torture.simulated_mesh import MAX_SECONDS_TO_STOP, SimulatedM
 from pricemesh.lab.torture.stopped_city import DONE, Interruption, StoppedCity
 
 SECONDS_TO_STOP = 3.0
+MAX_RECORDS, SECONDS_TO_READ = 3, 0.1  # of the audit, before the terms change
 MORE_AGE_SECONDS = (0.0, 3.0, 20.0)  # that pruned rows have beyond the window of feedback
 TRIES_TO_LIFT, SECONDS_TO_LIFT = 5, 2.0  # a pin; another one may be under way
 TERMS_QUERY = "SELECT terms FROM city"
@@ -48,6 +49,9 @@ class YearActions:
 
     def reshape(self, audit: Audit, rng: Random) -> str:
         """To other terms, or to those of another city; at times once more, as after an interruption."""
+        ids = list(audit.ledger.decisions)
+        self._mesh.callers.read_records(audit, rng.sample(ids, min(len(ids), MAX_RECORDS)))
+        self._mesh.advance(SECONDS_TO_READ)
         if not self._stop(audit, rng):
             return NEVER_STARTED
         sections = audit.city.sections
@@ -81,6 +85,9 @@ class YearActions:
                 raise Violated("a command does what it is told", f"{city.name}: {end}")
             city.start()
         mesh.wait_until_serving(mesh.processes)
+        for audit in mesh.audits:
+            if len(audit.city.terms) > 1:
+                mesh.callers.read_records(audit, list(audit.ledger.records))
 
     def _lift_pin(self, audit: Audit) -> None:
         """A price that is pinned has to stay on the ladder."""
