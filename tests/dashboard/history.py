@@ -4,6 +4,7 @@ import csv
 import math
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pricemesh.city.settings import Settings
@@ -21,20 +22,34 @@ def import_sales(settings: Settings, file: Path) -> int:
     return work.run(HistoryReader(settings, open_table(file))).counted
 
 
-def write_sales(file: Path, settings: Settings, days: int, per_day: int, seed: int = 7) -> None:
-    """Customers of the days before now who buy more often at a low price; prices are random."""
-    rng, now = random.Random(seed), time.time()
-    features = [feature.name for feature in (*settings.features.shared, *settings.features.local)]
-    prices = settings.arms.prices
-    usual = prices[len(prices) // 2]
+Customer = Callable[
+    [random.Random, int], tuple[list[float], int]
+]  # of an arm: the features, and what was sold
+
+
+def simple_customer(settings: Settings) -> Customer:
+    """Buys more often at a low price, and where the first feature is large."""
+    size = len(settings.features.shared) + len(settings.features.local)
+
+    def buy(rng: random.Random, arm: int) -> tuple[list[float], int]:
+        features = [round(rng.random(), 3) for _ in range(size)]
+        against = 0.7 * (arm - len(settings.arms.prices) // 2) - features[0]
+        return features, int(rng.random() < 1 / (1 + math.exp(against)))
+
+    return buy
+
+
+def write_sales(file: Path, settings: Settings, days: int, per_day: int, customer: Customer) -> None:
+    """Sales of the days before now, at random prices. Weeks and seasons have more and fewer."""
+    rng, now = random.Random(7), time.time()
+    names = [feature.name for feature in (*settings.features.shared, *settings.features.local)]
     with file.open("w", newline="") as out:
         writer = csv.writer(out)
-        writer.writerow(["time", "price", "sold", *features])
+        writer.writerow(["time", "price", "sold", *names])
         for day in range(days, 0, -1):
             season = 1 + 0.25 * math.sin(2 * math.pi * day / 7) + 0.15 * math.sin(2 * math.pi * day / 60)
             for _ in range(max(1, round(per_day * season * rng.uniform(0.9, 1.1)))):
-                context = [round(rng.random(), 3) for _ in features]
-                price = rng.choice(prices)
-                chance = 1 / (1 + math.exp(0.7 * (price - usual) - context[0]))
+                arm = rng.randrange(len(settings.arms.prices))
+                features, sold = customer(rng, arm)
                 at = now - (day - rng.random()) * DAY_SECONDS
-                writer.writerow([round(at, 3), price, int(rng.random() < chance), *context])
+                writer.writerow([round(at, 3), settings.arms.prices[arm], sold, *features])

@@ -1,7 +1,8 @@
 """`make screenshots`: every view of the dashboard, light and dark, at 400 and 1600 pixels.
 
 A mesh of six cities with customers. One falls silent; one is set up anew under its old name, so that the
-others quarantine it. Four of them also run alone, for the comparison of regret.
+others quarantine it. Four of them also run alone, for the comparison of regret. The views for the business
+and for operators are those of another mesh, with sales and acts of former days.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from PIL import Image
 from playwright.async_api import Browser, Page, async_playwright
 
 from pricemesh.city.gossip_secrets import new_secret
@@ -19,14 +21,17 @@ from pricemesh.lab.market import Market
 from pricemesh.lab.plan import Plan
 from pricemesh.lab.truth import report
 from tests.dashboard.browser import CHROMIUM, HOW_TO_GET_IT, launch_options
+from tests.dashboard.shops import Shops
 
 FOLDER = Path("docs/images/dashboard")
 DRIVEN = ("lisbon", "porto", "faro", "madrid")
 OTHERS = ("braga", "seville")  # the first is set up anew, the second falls silent
 DRIVE_SECONDS = 270.0
-VIEWS = ("now", "beliefs", "mesh", "decision")
+SECTIONS = {"business": "#business-now", "beliefs": "#beliefs"}  # of the first view
+LIVE_SECTIONS = {"now": "#now", "mesh": "#mesh"}
 WIDTHS = {400: 860, 1600: 1000}  # and heights
 MARGIN_PIXELS = 16
+COLOURS = 128  # of a picture: a third of the bytes
 
 
 class Stage:
@@ -48,7 +53,8 @@ class Stage:
         settings = city_settings(
             self._world, name, self._folder / database, "demand", peers if gossips else [], self._secret
         )
-        return settings | {"guardrails": {"ceiling": 11.5, "max_step": 2.0}}
+        display = {"currency": "EUR", "unit": "ride"}
+        return settings | {"guardrails": {"ceiling": 11.5, "max_step": 2.0}, "display": display}
 
     async def start(self) -> tuple[Drive, Drive]:
         for name in DRIVEN:
@@ -65,14 +71,14 @@ class Stage:
         together = await drive(mesh[: len(DRIVEN)], world="market", plan=plan)
         return together, await drive(alone, world="market", plan=plan)
 
-    async def customers_elsewhere(self) -> None:
-        """A few decisions in the other two, so that they have letters to publish."""
+    async def customers_elsewhere(self, *names: str) -> None:
+        """A few decisions in cities that are not driven, so that they have letters to publish."""
         context = {
             "shared": dict.fromkeys(self._world.feature_names[0], 0.5),
             "local": dict.fromkeys(self._world.feature_names[1], 0.5),
         }
         async with httpx.AsyncClient() as http:
-            for name in OTHERS:
+            for name in names:
                 for sold in (1, 0, 1) * 15:
                     url = f"http://127.0.0.1:{self._ports[name]}"
                     decision = (await http.post(f"{url}/price", json=context)).json()
@@ -87,30 +93,45 @@ class Stage:
         again = CityProcesses(self._folder)
         again.start(anew, self._ports[anew], self._settings(anew, f"{anew}-anew.db"))
         self._others = {anew: again}
+        await again.wait_until_ready([f"http://127.0.0.1:{self._ports[anew]}"])
+        await self.customers_elsewhere(anew)
 
     def stop(self) -> None:
         for processes in (self._mesh, *self._others.values()):
             processes.stop()
 
 
-async def take(browser: Browser, url: str, theme: Any, width: int) -> None:
+async def take(browser: Browser, stage: Stage, shops: Shops, theme: Any, width: int) -> None:
     context = await browser.new_context(
         viewport={"width": width, "height": WIDTHS[width]}, color_scheme=theme, reduced_motion="reduce"
     )
     page = await context.new_page()
-    await page.goto(url)
-    await page.locator("#latest-rows a").first.click()
-    await page.locator("#record").wait_for()
-    await page.locator("#revenue-curve svg").wait_for()
+    end = f"{theme}-{width}"
+    await page.goto(shops.url)
     # A sticky bar would be drawn in the middle of a picture of the whole page.
     await page.evaluate("document.querySelector('.bar').style.position = 'static'")
-    await page.wait_for_timeout(1500)
-    for view in VIEWS:
-        await picture(page, f"#{view}", f"{view}-{theme}-{width}")
-    await page.goto(f"{url}/mesh")
+    for selector in ("#sales-chart svg", "#gain-bars", "#revenue-curve svg", ".change >> nth=0"):
+        await page.locator(selector).wait_for()
+    for name, selector in SECTIONS.items():
+        await picture(page, selector, f"{name}-{end}")
+    await page.get_by_role("link", name="Operate").click()
+    await page.locator("#operate-peers tr").first.wait_for()
+    await picture(page, "#operator", f"operate-{end}")
+    await page.get_by_role("button", name="Pin…", exact=True).click()
+    await save(page, f"confirm-{end}")
+    await page.get_by_role("button", name="Cancel").click()
+    await page.goto(f"{stage.url}/#live")
+    await page.evaluate("document.querySelector('.bar').style.position = 'static'")
+    await page.locator("#network svg").wait_for()
+    for name, selector in LIVE_SECTIONS.items():
+        await picture(page, selector, f"{name}-{end}")
+    await page.locator("#latest-rows a").first.click()
+    await page.locator("#waterfall svg").wait_for()
+    await save(page, f"decision-{end}")
+    await page.goto(f"{stage.url}/mesh")
     await page.locator("#regrets svg").first.wait_for()
     await page.wait_for_timeout(1500)
-    await page.screenshot(path=FOLDER / f"whole-mesh-{theme}-{width}.png", full_page=True)
+    await save(page, f"whole-mesh-{end}", full_page=True)
     await context.close()
 
 
@@ -121,7 +142,14 @@ async def picture(page: Page, selector: str, name: str) -> None:
     top = box["y"] + await page.evaluate("window.scrollY") - MARGIN_PIXELS
     width = await page.evaluate("document.documentElement.clientWidth")
     clip = {"x": 0.0, "y": max(0.0, top), "width": width, "height": box["height"] + 2 * MARGIN_PIXELS}
-    await page.screenshot(path=FOLDER / f"{name}.png", full_page=True, clip=clip)  # type: ignore[arg-type]
+    await save(page, name, full_page=True, clip=clip)
+
+
+async def save(page: Page, name: str, **part: Any) -> None:
+    path = FOLDER / f"{name}.png"
+    await page.screenshot(path=path, **part)
+    with Image.open(path) as image:
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 async def main() -> None:
@@ -129,12 +157,13 @@ async def main() -> None:
         raise SystemExit(HOW_TO_GET_IT)
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pricemesh-pictures-") as folder:
-        stage = Stage(Path(folder))
+        stage, shops = Stage(Path(folder)), Shops(Path(folder) / "shops")
         try:
+            await shops.start()
             together, alone = await stage.start()
             driving = asyncio.gather(together.run(), alone.run())
             reporting = asyncio.ensure_future(report(together, alone))
-            await stage.customers_elsewhere()
+            await stage.customers_elsewhere(*OTHERS)
             await asyncio.sleep(DRIVE_SECONDS / 2)
             await stage.trouble()
             await asyncio.sleep(DRIVE_SECONDS / 2)
@@ -142,7 +171,7 @@ async def main() -> None:
                 browser = await playwright.chromium.launch(**launch_options())
                 for theme in ("light", "dark"):
                     for width in WIDTHS:
-                        await take(browser, stage.url, theme, width)
+                        await take(browser, stage, shops, theme, width)
                 await browser.close()
             together.stop()
             alone.stop()
@@ -150,6 +179,7 @@ async def main() -> None:
             reporting.cancel()
         finally:
             stage.stop()
+            shops.stop()
 
 
 if __name__ == "__main__":

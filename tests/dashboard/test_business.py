@@ -12,7 +12,7 @@ import pytest
 
 from tests.dashboard.cities import Mesh, wait_until
 from tests.dashboard.conftest import Visit
-from tests.dashboard.history import DAY_SECONDS, import_sales, write_sales
+from tests.dashboard.history import DAY_SECONDS, import_sales, simple_customer, write_sales
 from tests.running import CONTEXT, CityProcess, settings_for
 
 Open = Callable[..., Visit]
@@ -31,7 +31,7 @@ class Shop:
         database = f"sqlite:///{folder}/city.db"
         settings = settings_for(database, **SECTIONS)
         file = folder / "sales.csv"
-        write_sales(file, settings, days=1000, per_day=3)
+        write_sales(file, settings, days=1000, per_day=3, customer=simple_customer(settings))
         import_sales(settings, file)
         with file.open() as lines:
             self.rows = [{name: float(cell) for name, cell in row.items()} for row in csv.DictReader(lines)]
@@ -192,5 +192,5 @@ def test_a_decision_opens_in_view_and_closes_where_it_was_opened(visit: Open, sh
     assert 0 <= box["y"] < 400
     tab.page.get_by_role("button", name="Close").click()
     tab.page.locator("#decision").wait_for(state="hidden")
-    assert tab.page.url.endswith("#live")
+    tab.page.wait_for_url("**/#live")
     assert tab.page.locator("#latest-rows").is_visible()

@@ -32,8 +32,7 @@ export function actsTable(acts, moment) {
     "What operators did, newest first",
     [
       ["Time", (act) => h("span", { class: "nowrap" }, moment(act.at))],
-      ["What", (act) => nameOfAct(act)],
-      ["Why", (act) => act.reason],
+      ["What, and why", (act) => h("span", null, nameOfAct(act), act.reason ? h("span", { class: "small why" }, `“${act.reason}”`) : null)],
       ["Who", (act) => act.by],
     ],
     acts,

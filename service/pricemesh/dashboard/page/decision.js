@@ -68,7 +68,7 @@ function paint() {
     ["Id", record.decision_id],
     ["Expected then", imported ? "none: this decision was imported" : `${worth(estimate)} ± ${worth(radius)}`],
     ["Chosen with probability", record.propensity === null ? "not known" : number(record.propensity)],
-    ...(record.chance === null ? [] : [["Chance of a sale", number(record.chance)]]),
+    ...(record.chance === null ? [] : [["Chance of a sale", percent(record.chance)]]),
     [feedback && feedback.sold !== null ? "Sold" : "Reward", feedback ? `${feedback.sold === null ? "" : `${count(feedback.sold)}, worth `}${worth(feedback.reward)}${feedback.by_default ? " by default" : ""}${feedback.version === null ? ", not learned (frozen)" : `, learned`}` : "none yet"],
         ["Customer", record.subject ?? "none named"],
     ["Ruled out", limits.length ? limits.map((limit) => `${limit.arms.map((k) => price(record.arms[k].price)).join(", ")} (${rule(limit.rule)})`).join("; ") : "nothing"],
@@ -95,5 +95,5 @@ function showContext() {
 /** What the parts add up to, in words. */
 function partsNote({ scale, chance }) {
   if (scale === "money") return "Of what the chosen price was expected to bring; the parts add up to it";
-  return `Of the log-odds of a sale, ln(chance ÷ (1 − chance)): parts of money or of a chance would not add up, these do. Above 0 a sale is likelier than not; here the chance was ${percent(chance)}.`;
+  return `Of the log-odds of a sale, where parts add up: above 0 a sale is likelier than not. Here the chance was ${percent(chance)}.`;
 }

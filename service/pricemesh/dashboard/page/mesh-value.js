@@ -21,7 +21,7 @@ export function showMeshValue(value, reward) {
 
 function explain({ together, alone, other_choices: others }, word) {
   return [
-    `With the other cities’ data this city expects ${worth(together)} ${word} per price given; the prices that it would choose by its own data alone would bring ${worth(alone)}.`,
+    `With the other cities’ data this city expects ${worth(together, 4)} ${word} per price given; the prices that it would choose by its own data alone would bring ${worth(alone, 4)}.`,
     `In ${percent(others)} of the cases the price would be another.`,
   ];
 }
@@ -30,6 +30,6 @@ function showBars({ together, alone }) {
   const max = Math.max(together, alone, 0) || 1;
   for (const [id, value] of [["together", together], ["alone", alone]]) {
     byId(`gain-${id}`).style.width = `${Math.max(0, (100 * value) / max)}%`;
-    say(byId(`gain-${id}-value`), worth(value));
+    say(byId(`gain-${id}-value`), worth(value, 4));
   }
 }

@@ -74,10 +74,7 @@ export function showRetractions(retractions) {
   place.replaceChildren(
     table("Answers that were taken back, newest first", [
       ["No.", (each) => each.id],
-      ["When", (each) => h("span", { class: "nowrap" }, moment(each.at).slice(0, -3))],
-      ["What", (each) => `${answers(each.feedback)} ${what(each.selection)}`],
-      ["Why", (each) => each.reason],
-      ["Who", (each) => each.by],
+      ["What, and why", (each) => h("span", null, `${answers(each.feedback)} ${what(each.selection)}`, h("span", { class: "small why" }, `“${each.reason}”, ${moment(each.at).slice(0, -3)}, ${each.by}`))],
       ["", (each) => (each.lifted_at === null ? h("button", { type: "button", "aria-label": `Lift retraction ${each.id}`, onclick: () => lift(each) }, "Lift…") : `lifted, “${each.lift_reason}”`)],
     ], retractions),
   );

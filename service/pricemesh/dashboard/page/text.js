@@ -32,7 +32,9 @@ export const meanPrice = (value) => (value === null || value === undefined ? NON
 export const sum = (value) => (Math.abs(value) < 1000 ? meanPrice(value) : minus(sums.format(value)));
 export const shortSum = (value) => minus(shortSums.format(value));
 /** A reward of one decision: money in a city with a currency. */
-export const worth = (value) => (currency && value !== null && value !== undefined ? price(Number(value.toFixed(3))) : number(value));
+export function worth(value, digits = Math.abs(value) < 1 ? 4 : 2) {
+  return currency && value !== null && value !== undefined ? price(Number(value.toFixed(digits))) : number(value);
+}
 
 /** What a reward is called in a city whose /state has this `reward`. */
 export const rewardWord = ({ kind, cost }) => (kind === "value" ? "Reward" : cost === 0 ? "Revenue" : "Margin");
