@@ -43,6 +43,10 @@ def _delete_one_more(original: Original, transaction: Any, plan: Any) -> None:
     original(transaction, plan._replace(version=plan.version + 1))
 
 
+def _learn_one_less(original: Original, live: Any, rows: Any, version: int) -> None:
+    original(live, rows, version - 1)
+
+
 def _find_no_difference(_original: Original, _one: Any, _other: Any) -> float:
     return 0.0
 
@@ -74,9 +78,16 @@ YEAR_DEFECTS: dict[str, Defect] = {
         (Patch(LiveLearner, "load", _load_any_past),),
     ),
     "pruned-too-much": Defect(
-        "a prune deletes a lesson that is not in the base, and does not check itself",
+        "a prune deletes a row that has to stay, and does not check itself",
         (
             Patch(PruneTransaction, "delete", _delete_one_more),
+            Patch(pruning, "difference", _find_no_difference),
+        ),
+    ),
+    "base-short": Defect(
+        "the base lacks a lesson whose row was pruned, and the prune does not check itself",
+        (
+            Patch(pruning, "learn_through", _learn_one_less),
             Patch(pruning, "difference", _find_no_difference),
         ),
     ),
