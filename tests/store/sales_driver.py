@@ -219,7 +219,7 @@ class SalesDriver:
 
     def _rewrite(self) -> None:
         """As a change of terms does."""
-        self.database.close()
+        self._stop()
         with owning(self._url, "lisbon") as connection, connection.begin():
             mark_rewritten(connection)
         self._restart()
@@ -232,7 +232,7 @@ class SalesDriver:
             offer.sold = self.rng.randrange(3)
             offer.is_arm = self.rng.random() < 0.7
         offers.sort(key=lambda offer: offer.made_at)
-        self.database.close()
+        self._stop()
         name = f"import{self._imports}"
         rows = StagedRows._make(map(list, zip(*map(self._staged, offers), strict=True)))
         with owning_database(self._url, "lisbon") as database:
@@ -253,7 +253,7 @@ class SalesDriver:
         return (offer.id, offer.made_at, arm, price, VECTORS, 0.0, reward, sold, None, None)
 
     def _prune(self) -> None:
-        self.database.close()
+        self._stop()
         stopped = StoppedDatabase(self._url, "lisbon", Runtime())
         age = Age(self.now - 2 * WINDOW_SECONDS, self.now, closes_windows=True)
         try:
@@ -281,8 +281,12 @@ class SalesDriver:
         assert not list(database.lessons(version))
         return database
 
+    def _stop(self) -> None:
+        left, self._statements_left = self._statements_left, None
+        self.database.close()
+        self._statements_left = left
+
     def _restart(self) -> None:
-        """What a crash left undecided is decided by the tables."""
         self._statements_left = None
         self.database.close()
         self.zone = self.rng.choice(ZONES)
@@ -308,6 +312,7 @@ class SalesDriver:
             return
         self._statements_left -= 1
         if self._statements_left < 0:
+            self._statements_left = None  # connections are closed without another crash
             raise Crash("the process ended here")
 
     # What has to be
