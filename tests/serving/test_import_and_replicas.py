@@ -56,7 +56,7 @@ def test_an_import_beside_replicas_that_serve_is_refused_with_what_to_do(
     settings: Settings, file: Path, replicas: list[RunningCity]
 ) -> None:
     for serving in (2, 1):
-        with pytest.raises(DatabaseInUse, match=r"stop it first, and all replicas of the city"):
+        with pytest.raises(DatabaseInUse, match=r"2 replicas serve lisbon .*stop all of them first"):
             run(settings, file)
         engine = sa.create_engine(settings.database.url)
         with engine.connect() as connection:

@@ -16,7 +16,7 @@ from pricemesh.lab.torture.planting import planted
 from pricemesh.lab.torture.run import find_defect, run_seed, run_with_defect, shorten
 
 SEEDS, GROUPS = 200, 8
-FEW_STEPS = 40  # of each of them
+FEW_STEPS = 20  # of each of them
 STEPS = 120  # until a planted defect is found
 
 
@@ -77,7 +77,7 @@ def test_a_seed_with_another_past_that_failed_once_does_not_fail_again(seed: int
 
 @pytest.mark.parametrize("has_replicas", [False, True])
 def test_a_seed_repeats_its_run_to_the_byte_in_any_process(has_replicas: bool) -> None:
-    run = f"run_seed(11, 100, {has_replicas})"
+    run = f"run_seed(11, 40, {has_replicas})"
     script = f"from pricemesh.lab.torture.run import run_seed; print({run}.digest)"
     digests = {
         subprocess.run(
@@ -90,8 +90,8 @@ def test_a_seed_repeats_its_run_to_the_byte_in_any_process(has_replicas: bool) -
         ).stdout
         for hash_seed in ("1", "2")
     }
-    assert digests == {f"{run_seed(11, 100, has_replicas).digest}\n"}
-    assert run_seed(12, 100, has_replicas).digest not in digests
+    assert digests == {f"{run_seed(11, 40, has_replicas).digest}\n"}
+    assert run_seed(12, 40, has_replicas).digest not in digests
 
 
 def test_plans_draw_every_action() -> None:
@@ -149,11 +149,11 @@ def test_a_history_is_shortened_to_steps_that_still_fail() -> None:
     name = "answer-before-commit"
     violation = next(
         outcome.violation
-        for outcome in (run_with_defect(seed, name, FEW_STEPS) for seed in range(20))
+        for outcome in (run_with_defect(seed, name, 40) for seed in range(20))
         if outcome.violation is not None
     )
     with planted(DEFECTS[name]):
-        shortest = shorten(violation, FEW_STEPS, max_runs=30)
+        shortest = shorten(violation, 40, max_runs=15)
     assert shortest.invariant == violation.invariant
     assert 0 < len(shortest.history) < len(violation.history)
 
