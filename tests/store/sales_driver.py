@@ -219,7 +219,7 @@ class SalesDriver:
 
     def _rewrite(self) -> None:
         """As a change of terms does."""
-        self.database.close()
+        self._stop()
         with owning(self._url, "lisbon") as connection, connection.begin():
             mark_rewritten(connection)
         self._restart()
@@ -232,7 +232,7 @@ class SalesDriver:
             offer.sold = self.rng.randrange(3)
             offer.is_arm = self.rng.random() < 0.7
         offers.sort(key=lambda offer: offer.made_at)
-        self.database.close()
+        self._stop()
         name = f"import{self._imports}"
         with owning(self._url, "lisbon") as connection:
             abandon(connection)  # one that a crash has interrupted
@@ -254,7 +254,7 @@ class SalesDriver:
         )
 
     def _prune(self) -> None:
-        self.database.close()
+        self._stop()
         stopped = StoppedDatabase(self._url, "lisbon", Runtime())
         age = Age(self.now - 2 * WINDOW_SECONDS, self.now, closes_windows=True)
         try:
@@ -282,8 +282,12 @@ class SalesDriver:
         assert not list(database.lessons(version))
         return database
 
+    def _stop(self) -> None:
+        left, self._statements_left = self._statements_left, None
+        self.database.close()
+        self._statements_left = left
+
     def _restart(self) -> None:
-        """What a crash left undecided is decided by the tables."""
         self._statements_left = None
         self.database.close()
         self.zone = self.rng.choice(ZONES)
@@ -309,6 +313,7 @@ class SalesDriver:
             return
         self._statements_left -= 1
         if self._statements_left < 0:
+            self._statements_left = None  # connections are closed without another crash
             raise Crash("the process ended here")
 
     # What has to be

@@ -130,6 +130,7 @@ class Pricing:
     def _recover(self, present: PresentState) -> None:
         """A commit whose answer was lost may have happened: from now on what is stored is in force."""
         self._load_controls(present)
+        self.mesh_record = present.mesh_record
         self.recover_mesh(present.mesh_record)
         self.relearner.follow(present.rewrites)
 

@@ -143,7 +143,10 @@ class Gossip:
 
     async def start(self) -> None:
         if not self._is_opened:
+            record = self.pricing.mesh_record
             await self.pricing.runtime.in_thread(self.open)
+            if self.pricing.mesh_record is not record:  # other replicas wrote meanwhile
+                self.recover(self.pricing.mesh_record)
         if self.publisher.shares:
             await self.publisher.start()
             if self.book.peers:

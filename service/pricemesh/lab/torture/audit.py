@@ -21,6 +21,7 @@ from pricemesh.lab.torture.rows import (
     names_of,
     times_of,
 )
+from pricemesh.lab.torture.sales_audit import check_sales
 from pricemesh.lab.torture.simulated_city import SimulatedCity
 from pricemesh.lab.torture.simulated_process import SimulatedProcess
 
@@ -84,6 +85,8 @@ class Audit:
         self._read()
         self._seen_before = {}
         self._check_acknowledged()
+        if self._connection is not None:
+            check_sales(self._connection, self.city.name)
         self.refusals.check(self.city.name, self._by_id, self._by_decision)
         for process in self.city.serving:
             self._check_learner(process)
