@@ -38,6 +38,6 @@ def test_sums_equal_a_ledger_after_100000_random_operations_with_crashes(tmp_pat
 
 
 @pytest.mark.slow
-def test_sums_equal_a_ledger_after_10000_random_operations_on_postgres(postgres_url: str) -> None:
-    driver = run(postgres_url, 4, 10_000, 1000)
+def test_sums_equal_a_ledger_after_3000_random_operations_on_postgres(postgres_url: str) -> None:
+    driver = run(postgres_url, 4, 3_000, 300)
     print(f"{driver.operations} operations, {len(driver.offers)} decisions, {driver.crashes} crashes")

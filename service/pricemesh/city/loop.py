@@ -210,16 +210,19 @@ class CityLoop:
                 await self._arrival.wait()
                 self._arrival.clear()
             async with self._turn:
+                was_behind = self._role.is_behind
                 if self.following.is_due:
                     await self._follow()
                 if self._queued_rows:
-                    await self._carry_through(self._take_admissible())
+                    is_behind = was_behind or self._role.is_behind
+                    await self._carry_through(self._take_admissible(is_behind))
             for _ in range(YIELDS_BEFORE_COMMIT):
                 await asyncio.sleep(0)
 
-    def _take_admissible(self) -> Group:
-        """A replica that was stopped does not know what was pinned or frozen meanwhile: no traffic then."""
-        if not self._role.is_behind:
+    def _take_admissible(self, is_behind: bool) -> Group:
+        """A replica that was stopped does not know what was pinned or frozen meanwhile: no traffic then. What
+        was asked for before it has looked is asked for under the old freeze."""
+        if not is_behind:
             return self._take()
         traffic, rest = split_traffic(self._take())
         self._drop(traffic, queued=False, fault=self._limit.behind())
