@@ -90,6 +90,9 @@ def check(url: str, database_url: str, answers: Answers, probe_id: str) -> None:
     }
     with httpx.Client(base_url=url, timeout=10) as http:
         assert http.get("/state").json()["version"] == len(rows)
+        sales = http.get("/sales").json()["total"]
+        assert (sales["decisions"], sales["answered"]) == (len(arms_by_id), len(rows))
+        assert sales["reward"] == pytest.approx(sum(row.reward for row in rows), abs=1e-6)
         assert http.post("/price", json=probe | {"decision_id": probe_id}).status_code == 200
         arms: list[dict[str, Any]] = http.get(f"/decisions/{probe_id}").json()["arms"]
     score = rebuilt.score([0.3, 0.6, 1.0, 0.5, 1.0])
