@@ -91,7 +91,7 @@ def test_a_killed_peer_becomes_silent_and_then_fresh_again(visit: Open, own_mesh
 
 def test_a_peer_with_another_ladder_is_shown_as_such_until_all_have_it(visit: Open, own_mesh: Mesh) -> None:
     prices = [8.0, 9.0, 10.0, 10.5, 11.0, 12.0]
-    tab = visit(own_mesh.url).live()
+    tab = visit(f"{own_mesh.url}/#live").live()
     own_mesh.change_ladder("porto", prices)
     tab.page.locator(".peer[data-status='other terms']").wait_for()
     assert "porto" in tab.says(".peer[data-status='other terms']")
@@ -99,7 +99,7 @@ def test_a_peer_with_another_ladder_is_shown_as_such_until_all_have_it(visit: Op
     assert tab.says("#peers-fresh") == "1 of 2"
     for name in ("faro", "lisbon"):
         own_mesh.change_ladder(name, prices)
-    tab = visit(own_mesh.url).live()
+    tab = visit(f"{own_mesh.url}/#live").live()
     tab.page.locator(".peer[data-status=fresh]").nth(1).wait_for()
 
 

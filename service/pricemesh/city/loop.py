@@ -21,7 +21,7 @@ from pricemesh.city.tickets import ANSWERED, FutureTicket, SnapshotTicket, Ticke
 from pricemesh.city.wait_limit import Gate, WaitLimit
 from pricemesh.city.waiting_line import NO_GROUP, Group, Waiting, WaitingLine, rows_of, split_traffic
 from pricemesh.city.writer import Writer
-from pricemesh.errors import InDoubt, Overloaded, StorageUnavailable
+from pricemesh.errors import InDoubt, PricemeshError, StorageUnavailable
 from pricemesh.runtime import Runtime
 from pricemesh.store.commands import Command, SaveDecisions, SaveFeedback
 from pricemesh.store.database import CommitResult, Database, Recall
@@ -179,7 +179,7 @@ class CityLoop:
                 self._drop(items, queued=False)
                 items.clear()
 
-    def _drop(self, items: Waiting, *, queued: bool, fault: Overloaded | None = None) -> None:
+    def _drop(self, items: Waiting, *, queued: bool, fault: PricemeshError | None = None) -> None:
         """Answer callers whose rows were not handed to the database."""
         rows = rows_of(items)
         self.waiting_rows -= rows
@@ -225,7 +225,8 @@ class CityLoop:
         if not is_behind:
             return self._take()
         traffic, rest = split_traffic(self._take())
-        self._drop(traffic, queued=False, fault=self._limit.behind())
+        outdated = self._health.fault if self._health.is_outdated else None
+        self._drop(traffic, queued=False, fault=outdated or self._limit.behind())
         return rest
 
     async def _follow(self) -> None:
